@@ -1,0 +1,44 @@
+# Every target sets up what it needs in .venv from the pinned requirement files.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test check-code bench studies lock clean
+
+run: .venv/run.stamp  ## GSS and GSS-E on the built-in instances; results/ gets the table
+	$(BIN)/python -m bestpolicy.showcase results
+
+test: .venv/test.stamp  ## ruff, mypy --strict and pytest
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: .venv/test.stamp  ## speed, as ratios to peers measured in the same run
+	$(BIN)/python -m benchmarks
+
+studies: .venv/test.stamp  ## the slow statistical studies
+	$(BIN)/python -m pytest -m study
+
+lock:  ## renew the pinned requirement files
+	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
+	for set in run test; do \
+	  extras="--extra build"; [ $$set = test ] && extras="$$extras --extra test"; \
+	  constraint=""; [ $$set = test ] && constraint="--constraint requirements/run.txt"; \
+	  .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	    --no-header --no-annotate --no-emit-index-url $$extras $$constraint pyproject.toml \
+	    -o requirements/$$set.txt || exit 1; \
+	done
+	rm -rf .venv-lock
+
+.venv/run.stamp: requirements/run.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+.venv/test.stamp: .venv/run.stamp requirements/test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
+	touch $@
+
+clean:
+	rm -rf .venv results
