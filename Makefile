@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: run test check-code bench studies lock clean
 
 run: .venv/run.stamp  ## GSS and GSS-E on the built-in instances; results/ gets the table
-	$(BIN)/python -m bestpolicy.showcase results
+	$(BIN)/bestpolicy demo --output results
 
 test: .venv/test.stamp  ## ruff, mypy --strict and pytest
 	$(BIN)/ruff check .

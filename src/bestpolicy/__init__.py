@@ -1,0 +1,62 @@
+"""bestpolicy: a provably near-optimal policy from a simulator, with as few simulator calls as possible.
+
+>>> import bestpolicy as bp
+>>> mdp = bp.instances.load("two-state")                     # or bp.LinearMDP.load("model.npz")
+>>> model = bp.ExactSimulator(mdp)                            # or bp.CallableSimulator(problem, step)
+>>> result = bp.identify(model, epsilon=0.2, delta=0.1, seed=0)
+>>> result.certified
+True
+>>> mdp.loss(result.policy) <= 0.2
+True
+
+To own the loop, use `Study` with ask and tell.
+"""
+
+import logging as _logging
+
+from bestpolicy import design, instances, testing
+from bestpolicy._version import __version__
+from bestpolicy.design import g_optimal_design
+from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, SimulatorError
+from bestpolicy.estimation import Estimate, Pulls, Tally, least_squares
+from bestpolicy.mdp import LinearMDP
+from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
+from bestpolicy.problem import Problem
+from bestpolicy.run import drive, identify
+from bestpolicy.simulators import CallableSimulator, ExactSimulator, GenerativeModel
+from bestpolicy.stopping import Check
+from bestpolicy.study import Outcome, Query, Result, Study
+
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())
+
+__all__ = [
+    "BestPolicyError",
+    "CallableSimulator",
+    "Check",
+    "ConvergenceError",
+    "Estimate",
+    "Evaluation",
+    "ExactSimulator",
+    "GenerativeModel",
+    "InvalidInput",
+    "LinearMDP",
+    "Outcome",
+    "Plan",
+    "Problem",
+    "Pulls",
+    "Query",
+    "Result",
+    "SimulatorError",
+    "Study",
+    "Tally",
+    "__version__",
+    "design",
+    "drive",
+    "evaluate_policy",
+    "g_optimal_design",
+    "identify",
+    "instances",
+    "least_squares",
+    "optimal_plan",
+    "testing",
+]

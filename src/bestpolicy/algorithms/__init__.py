@@ -1,0 +1,34 @@
+"""Algorithms: one file each, reading like its pseudo-code.
+
+An algorithm is a frozen object with a `run` method, a generator: it yields the pulls it wants next together with
+its latest check, is sent their `Tally`, and returns its last check. It sees the `Problem` and tallies, never the
+simulator, so the same generator serves a loop in this process, a pool of workers, and a run resumed from a file.
+"""
+
+from __future__ import annotations
+
+from bestpolicy.algorithms.gss import GSS
+from bestpolicy.algorithms.gss_e import GSSE
+from bestpolicy.algorithms.protocol import Algorithm, Request, Run
+from bestpolicy.errors import InvalidInput, did_you_mean
+from bestpolicy.problem import Problem
+
+ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (GSS, GSSE)}
+
+
+def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algorithm:
+    """Return an algorithm by name, ready to run on the problem; the paper's own by default."""
+    if algorithm is None or (algorithm == "gss" and problem.horizon is not None):
+        algorithm = "gss" if problem.horizon is None else "gss-e"
+    if isinstance(algorithm, str):
+        if algorithm not in ALGORITHMS:
+            hint = did_you_mean(algorithm, ALGORITHMS)
+            raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
+        algorithm = ALGORITHMS[algorithm]()
+    reason = algorithm.unsuitable(problem)
+    if reason:
+        raise InvalidInput(f"algorithm {algorithm.name!r} cannot run on this problem: {reason}")
+    return algorithm
+
+
+__all__ = ["ALGORITHMS", "GSS", "GSSE", "Algorithm", "Request", "Run", "find_algorithm"]

@@ -1,0 +1,91 @@
+"""GSS: sample a G-optimal design, stop when the gap is resolved [TJP Alg 1].
+
+    compute ω* = argmin_ω max_{s,a} ‖φ(s,a)‖²_{Λ(ω)⁻¹}
+    repeat
+        sample pairs in the proportions of ω*
+        update the least-squares estimates θ̂, μ̂
+    until Z(t) > β(δ, t)
+    return the optimal policy of the estimated model
+
+E[τ] = Õ( d (1-γ)⁻⁴ (Δ+ε)⁻² (log 1/δ + d) ) [TJP Thm 3]. The rule that is run is `PaperRule`: the paper's threshold,
+with the repairs that make its guarantee true of the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bestpolicy.algorithms.protocol import Request, Run
+from bestpolicy.algorithms.sampling import DesignSampling, Rounding, check_times
+from bestpolicy.bounds.paper import predicted_rounds
+from bestpolicy.design import g_optimal_design, whiten
+from bestpolicy.errors import InvalidInput
+from bestpolicy.problem import Problem, frozen
+from bestpolicy.stopping import Check, PaperRule
+
+
+@dataclass(frozen=True)
+class GSS:
+    """G-Sampling-and-Stop for discounted problems.
+
+    Attributes
+    ----------
+    design_tolerance : float
+        The worst leverage of the design is at most (1 + tolerance)·d. The proof allows up to 0.1.
+    check_ratio : float
+        Look at the data each time the number of rounds has grown by this factor; 1 looks after every round.
+    sampling : {"rounded", "random"}
+        Follow the design by deterministic rounding, or draw from it as the paper does.
+    """
+
+    name: ClassVar[str] = "gss"
+    anytime: ClassVar[bool] = True
+
+    design_tolerance: float = 1e-3
+    check_ratio: float = 1.05
+    sampling: Rounding = "rounded"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.design_tolerance <= 0.1:
+            raise InvalidInput(f"design_tolerance must lie in (0, 0.1]. Got {self.design_tolerance} instead.")
+        if not self.check_ratio >= 1:
+            raise InvalidInput(f"check_ratio must be at least 1. Got {self.check_ratio} instead.")
+
+    def unsuitable(self, problem: Problem) -> str:
+        """Discounted problems only."""
+        return "" if problem.horizon is None else "it is for discounted problems; use 'gss-e'."
+
+    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
+        """Solution of t = U·β(δ, t) at the given gap, in simulator calls."""
+        return predicted_rounds(problem, gap, epsilon, delta) * problem.stages
+
+    def run(self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator) -> Run:
+        """Sample the design until the rule passes."""
+        features = problem.pair_features
+        design = g_optimal_design(features, tolerance=self.design_tolerance)
+        whitened = problem.with_features(frozen(whiten(features, design).features(problem.features)))
+        sampling = DesignSampling(problem, design, self.sampling)
+        rule = self.stopping_rule(whitened, epsilon, delta)
+
+        tally = sampling.empty_tally()
+        check: Check | None = None
+        for rounds in check_times(self.first_check(problem, epsilon, delta), self.check_ratio):
+            tally += yield Request(sampling.until(rounds, tally, rng), check)
+            check = rule.check(tally)
+            if check.passed:
+                break
+        assert check is not None
+        return check
+
+    def stopping_rule(self, whitened: Problem, epsilon: float, delta: float) -> PaperRule:
+        """Theorem R, or R-E for episodic problems."""
+        return PaperRule(whitened, epsilon, delta)
+
+    def first_check(self, problem: Problem, epsilon: float, delta: float) -> float:
+        """Rounds before which no gap between values could pass the rule, so that looking would be idle."""
+        if self.check_ratio == 1:
+            return 1
+        return predicted_rounds(problem, float(problem.value_limits[0]), epsilon, delta)

@@ -1,0 +1,51 @@
+"""What the loop and an algorithm say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.problem import Problem
+from bestpolicy.stopping import Check
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an algorithm wants next, and what it has concluded so far."""
+
+    pulls: Pulls
+    check: Check | None = None
+
+
+Run = Generator[Request, Tally, Check]
+
+
+class Algorithm(Protocol):
+    """What the loop needs of an algorithm.
+
+    Attributes
+    ----------
+    name : str
+    anytime : bool
+        Whether a check is meaningful after any number of samples. If so, the last batch before the end of a
+        budget is cut to fit; if not, a batch that does not fit is not begun.
+    """
+
+    name: ClassVar[str]
+    anytime: ClassVar[bool]
+
+    def unsuitable(self, problem: Problem) -> str:
+        """Say why the algorithm cannot run on the problem; empty if it can."""
+        ...
+
+    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
+        """Simulator calls to expect if the gap is as given (nan if nothing can be said)."""
+        ...
+
+    def run(self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator) -> Run:
+        """Yield requests, receive their tallies, return the last check."""
+        ...

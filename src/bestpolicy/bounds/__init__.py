@@ -1,0 +1,1 @@
+"""Bounds: what the paper predicts, and what no algorithm can beat."""

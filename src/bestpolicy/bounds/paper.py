@@ -1,0 +1,202 @@
+"""What the paper promises: upper bounds on the characteristic time, and the samples its algorithms need.
+
+With Δ the gap, σ(ω) = max φᵀΛ(ω)⁻¹φ the worst leverage of an allocation (d for a G-optimal design), and k the
+constant of a bound KL ≥ k z²/M² between divergences and means [TJP Thm 1, Thm 1-E]
+
+    U(M, ω) = 4 σ(ω) / (k (1-γ)⁴ (Δ+ε)²)     or     4 H³ σ(ω) / (k (Δ+ε)²)   (H steps, counted in rounds),
+
+10/3 in place of 4/k for the paper's k = 6/5, and 2 for Pinsker's k = 2, which is true as well. U*(M) = min_ω U has
+σ = d. T*(M) ≤ U*(M): **an upper bound on the lower bound** T* kl(δ, 1-δ); it must never be shown as a lower bound.
+
+GSS stops at the first t with t/U(M̂, ω_t) > β(δ, t) (episodic: H β(δ/H, t)). Since M̂ → M it stops near the solution of
+t = U* β(δ, t): `predicted_rounds`. The constant k cancels there, because β is proportional to it.
+
+Its expected stopping time is at most ⌈max(T₁, T₂)⌉ + 2 rounds [TJP Thm 4, 4-E], where T₁ makes the design concentrate
+and T₂ solves 24 U* β(δ, T₂) ≤ T₂. As printed T₂ is too small by more than a factor of 2 (a factor 2 and the U* inside
+the logarithm are missing) and the second form of T₁ has a wrong constant; here both are right:
+
+    T₁ = (56d/3) log(2 ζ(2) d) + (112d/3) log(112d/3),
+    T₂ = (576H/5) U* [2 log(√e ζ(2) H/δ) + d log(8e⁴d)] + a log a,    a = (1152 (d+2) H/5) U*    (discounted: H = 1).
+
+Checking on a geometric grid of ratio g multiplies max(T₁, T₂) by g.
+"""
+
+from __future__ import annotations
+
+from math import ceil, e, exp, inf, log
+
+from bestpolicy.bounds.divergence import PAPER_CONSTANT
+from bestpolicy.errors import InvalidInput
+from bestpolicy.problem import Problem
+from bestpolicy.stopping.paper import ZETA_2, inverse_rate, threshold
+
+_WRONG_STOP_FACTOR = 24  # Thm 4's proof: from this multiple of U*·β on, the statistic passes with high probability
+
+
+def time_upper_bound(
+    problem: Problem,
+    gap: float,
+    epsilon: float,
+    leverage: float | None = None,
+    divergence_constant: float = PAPER_CONSTANT,
+) -> float:
+    """U(M, ω), in rounds: an upper bound on the characteristic time T* [TJP Thm 1].
+
+    Parameters
+    ----------
+    problem : Problem
+    gap, epsilon : float
+        Δ (inf if there is no choice anywhere) and ε; inf is returned if both are 0.
+    leverage : float, optional
+        σ(ω); by default d, which gives U*(M).
+    divergence_constant : float, optional
+        `PAPER_CONSTANT` or `PINSKER_CONSTANT`.
+    """
+    resolved = _resolved(gap, epsilon)
+    if resolved == inf:
+        return 0.0
+    rate = inverse_rate(problem, resolved, _leverage(problem, leverage))
+    return inf if rate == 0 else PAPER_CONSTANT / divergence_constant / rate
+
+
+def predicted_rounds(
+    problem: Problem, gap: float, epsilon: float, delta: float, leverage: float | None = None
+) -> float:
+    """Rounds after which GSS (discounted) or GSS-E (episodic) is expected to stop: t = U(M, ω) β(δ, t).
+
+    Parameters
+    ----------
+    problem : Problem
+    gap, epsilon, delta : float
+        Δ, ε and δ; inf is returned if Δ + ε = 0, where the rule never stops.
+    leverage : float, optional
+        Worst leverage of the design, d by default.
+
+    Returns
+    -------
+    float
+        At least 1. The threshold grows like log t, so from here on the statistic t/U stays above it.
+    """
+    resolved = _resolved(gap, epsilon)
+    if resolved == inf:
+        return 1.0
+    rate = inverse_rate(problem, resolved, _leverage(problem, leverage))
+    return crossing(rate, *_threshold_line(problem, delta))
+
+
+def predicted_samples(
+    problem: Problem, gap: float, epsilon: float, delta: float, leverage: float | None = None
+) -> float:
+    """Simulator calls after which GSS or GSS-E is expected to stop: one call per step and round."""
+    return problem.stages * predicted_rounds(problem, gap, epsilon, delta, leverage)
+
+
+def crossing(rate: float, slope: float, intercept: float) -> float:
+    """Last t ≥ 1 at which rate·t = slope·log t + intercept; 1 if the left side is never below, inf if rate is 0.
+
+    In u = log t the difference rate·eᵘ - slope·u - intercept is convex and negative at u = 0, so it has exactly one
+    root u > 0, which Newton's method reaches monotonically from the right. (The other crossing has t < 1.)
+    """
+    if rate <= 0:
+        return inf
+    if rate >= intercept:
+        return 1.0
+    # t ≤ 2a log 2a + 2b solves t ≥ a log t + b, in logarithms so that the smallest rates do not overflow.
+    larger = 2 * max(slope * max(1.0, log(slope) - log(rate) + 1.0), intercept)
+    u = log(2 * larger) - log(rate)
+    for _ in range(200):
+        grown = exp(u + log(rate))
+        step = (grown - slope * u - intercept) / (grown - slope)
+        u -= step
+        if abs(step) <= 1e-15 * max(1.0, u):
+            break
+    return exp(u) if u < 709 else inf
+
+
+def design_phase(dimension: int) -> float:
+    """T₁: rounds after which i.i.d. sampling from the design is good with high probability [TJP Thm 4, corrected]."""
+    return 56 * dimension / 3 * log(2 * ZETA_2 * dimension) + 112 * dimension / 3 * log(112 * dimension / 3)
+
+
+def stopping_phase(problem: Problem, upper: float, delta: float) -> float:
+    """T₂: a time with 24 U* β(δ, T₂) ≤ T₂ (episodic: H β(δ/H, T₂)) [TJP Thm 4, corrected].
+
+    Parameters
+    ----------
+    problem : Problem
+    upper : float
+        U*(M) with the paper's constant.
+    delta : float
+    """
+    if not 0 < upper < inf:
+        return upper
+    slope, intercept = _threshold_line(problem, delta)
+    a, b = _WRONG_STOP_FACTOR * upper * slope, _WRONG_STOP_FACTOR * upper * intercept
+    return 2 * a * log(max(2 * a, 1.0)) + 2 * b
+
+
+def expected_rounds_bound(
+    problem: Problem, gap: float, epsilon: float, delta: float, *, grid_ratio: float = 1.0
+) -> float:
+    """Proved bound on the expected number of rounds of GSS or GSS-E [TJP Thm 4, corrected].
+
+    Parameters
+    ----------
+    problem : Problem
+    gap, epsilon, delta : float
+    grid_ratio : float, optional
+        Ratio of successive check times; 1 if every round is checked. A planner without residual is assumed.
+    """
+    if grid_ratio < 1:
+        raise InvalidInput(f"grid_ratio must be at least 1. Got {grid_ratio:g} instead.")
+    upper = time_upper_bound(problem, gap, epsilon)
+    last = grid_ratio * max(design_phase(problem.dimension), stopping_phase(problem, upper, delta))
+    return inf if last == inf else ceil(last) + 2 + (grid_ratio > 1)
+
+
+def expected_samples_bound(
+    problem: Problem, gap: float, epsilon: float, delta: float, *, grid_ratio: float = 1.0
+) -> float:
+    """Proved bound on the expected number of simulator calls of GSS or GSS-E."""
+    return problem.stages * expected_rounds_bound(problem, gap, epsilon, delta, grid_ratio=grid_ratio)
+
+
+def concentration_rounds(
+    dimension: int, delta: float, *, accuracy: float = 0.5, design_tolerance: float = 0.0
+) -> float:
+    """Samples after which an i.i.d. design concentrates [TJP Prop. 2].
+
+    From t = 2 (1+η)(1/ρ² + 1/(3ρ)) d log(2d/δ) on, (1-ρ)Λ(ω) ≤ Λ(ω_t) ≤ (1+ρ)Λ(ω) holds with probability 1-δ at each
+    fixed t, for an η-approximate design ω. At ρ = 1/2 that gives σ(ω_t) ≤ 2(1+η)d.
+
+    Parameters
+    ----------
+    dimension : int
+    delta : float
+    accuracy : float, optional
+        ρ in (0, 1).
+    design_tolerance : float, optional
+        η.
+    """
+    if not 0 < accuracy < 1:
+        raise InvalidInput(f"accuracy must lie strictly between 0 and 1. Got {accuracy:g} instead.")
+    factor = 2 * (1 + design_tolerance) * (1 / accuracy**2 + 1 / (3 * accuracy))
+    return factor * dimension * log(2 * dimension / delta)
+
+
+def _threshold_line(problem: Problem, delta: float) -> tuple[float, float]:
+    """Slope and intercept of the threshold, which is affine in log t."""
+    if not 0 < delta < 1:
+        raise InvalidInput(f"delta must lie strictly between 0 and 1. Got {delta!r} instead.")
+    intercept = threshold(problem, delta, 1.0)
+    return threshold(problem, delta, e) - intercept, intercept
+
+
+def _resolved(gap: float, epsilon: float) -> float:
+    if not (gap >= 0 and epsilon >= 0):
+        raise InvalidInput(f"gap and epsilon must not be negative. Got {gap!r} and {epsilon!r} instead.")
+    return gap + epsilon
+
+
+def _leverage(problem: Problem, leverage: float | None) -> float:
+    return float(problem.dimension) if leverage is None else leverage

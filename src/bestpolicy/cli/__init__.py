@@ -1,0 +1,59 @@
+"""The commands. `bestpolicy --help` teaches them."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from bestpolicy._version import __version__
+from bestpolicy.cli.demo import demo
+from bestpolicy.cli.identify import identify
+from bestpolicy.cli.inspect import check, design, instances
+from bestpolicy.errors import BestPolicyError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="bestpolicy")
+def commands() -> None:
+    """Find a provably near-optimal policy from a simulator, with as few simulator calls as possible.
+
+    MODEL is the name of a built-in instance (see `bestpolicy instances`) or an .npz file with the arrays features
+    (S,A,d), theta, mu, discount or horizon, and optionally mask (S,A).
+
+    \b
+    First steps:
+      bestpolicy instances
+      bestpolicy identify two-state --epsilon 0.1 --delta 0.05
+      bestpolicy check my_model.npz
+    """
+
+
+for command in (identify, design, check, instances, demo):
+    commands.add_command(command)
+
+
+def main() -> None:
+    """Run a command; bad input prints one line that begins with ``Error:`` and exits with 2."""
+    try:
+        status = commands.main(standalone_mode=False)
+    except click.ClickException as error:
+        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "bestpolicy"
+        message = error.format_message().rstrip(".")
+        _fail(f"{message}. See '{command} --help'.")
+    except BestPolicyError as error:
+        _fail(str(error))
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted.", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.exit(0)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str) -> None:
+    click.echo("Error: " + " ".join(message.split()), err=True)
+    sys.exit(BAD_INPUT)

@@ -1,0 +1,157 @@
+"""`bestpolicy identify`: run an algorithm on a model."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from bestpolicy.algorithms import ALGORITHMS, find_algorithm
+from bestpolicy.cli.models import Count, load_model
+from bestpolicy.mdp import LinearMDP
+from bestpolicy.run import identify as run_identify
+from bestpolicy.simulators import ExactSimulator
+from bestpolicy.study import Outcome, Result, Study
+
+UNCERTIFIED = 3
+INTERRUPTED = 130
+_STATES_SHOWN = 25
+
+
+@click.command()
+@click.argument("model")
+@click.option("--epsilon", type=float, required=True, help="How far from optimal the policy may be; 0 for optimal.")
+@click.option("--delta", type=float, required=True, help="Allowed probability of error, between 0 and 1.")
+@click.option("--algorithm", help=f"One of {', '.join(ALGORITHMS)}.  [default: gss, or gss-e if episodic]")
+@click.option("--seed", type=Count(), help="The same seed gives the same answer.  [default: drawn and printed]")
+@click.option("--max-samples", type=Count(), help="Budget of simulator calls, e.g. 1e8.")
+@click.option("--max-seconds", type=float, help="Budget of time.")
+@click.option(
+    "--rewards",
+    type=click.Choice(["bernoulli", "deterministic"]),
+    default="bernoulli",
+    show_default=True,
+    help="Law of the simulated rewards around their means.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def identify(
+    model: str,
+    epsilon: float,
+    delta: float,
+    algorithm: str | None,
+    seed: int | None,
+    max_samples: int | None,
+    max_seconds: float | None,
+    rewards: Any,
+    as_json: bool,
+) -> int:
+    """Find a policy of MODEL that is within EPSILON of optimal with probability 1 - DELTA.
+
+    Exit codes: 0 certified, 2 bad input, 3 budget spent without a certificate, 130 interrupted (Ctrl-C; what is
+    known by then is printed).
+    """
+    mdp = load_model(model)
+    simulator = ExactSimulator(mdp, rewards=rewards)
+    notes = Console(stderr=True, highlight=False)
+    _warn_of_small_budget(notes, mdp, algorithm, epsilon, delta, max_samples)
+    with Progress(notes) as progress:
+        result = run_identify(
+            simulator,
+            epsilon=epsilon,
+            delta=delta,
+            algorithm=algorithm,
+            seed=seed,
+            max_samples=max_samples,
+            max_seconds=max_seconds,
+            progress=progress.show,
+        )
+    if as_json:
+        click.echo(json.dumps(result.to_dict(model)))
+    else:
+        _print_result(Console(highlight=False), mdp, result)
+    if result.outcome is Outcome.INTERRUPTED:
+        return INTERRUPTED
+    return 0 if result.certified else UNCERTIFIED
+
+
+class Progress:
+    """One line on a terminal: samples so far, how far the statistic is, the gap, the end in sight."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
+        self._started = time.monotonic()
+        self._shown = 0.0
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, study: Study) -> None:
+        """Show where the study stands."""
+        now = time.monotonic()
+        if self._live is None or not study.checks or now - self._shown < 0.1:
+            return
+        self._shown = now
+        self._live.update(Text(progress_line(study, now - self._started)), refresh=True)
+
+
+def progress_line(study: Study, seconds: float) -> str:
+    """Describe the state of a study in one line."""
+    check = study.checks[-1]
+    done = min(1.0, check.statistic / check.threshold) if check.threshold > 0 else 1.0
+    bar = "█" * round(20 * done) + "░" * (20 - round(20 * done))
+    forecast = study.forecast()
+    if not 0 < forecast < float("inf"):
+        end = "end not in sight"
+    else:
+        left = max(0.0, seconds * (forecast / max(study.samples, 1) - 1))
+        end = f"about {forecast:.2g} in all, {left:.0f} s left at this pace"
+    return f"{study.samples:.3g} samples {bar} {done:.2f} of the threshold, gap {check.gap:.3g}, {end}"
+
+
+def _warn_of_small_budget(
+    notes: Console, mdp: LinearMDP, algorithm: str | None, epsilon: float, delta: float, budget: int | None
+) -> None:
+    if budget is None or not epsilon >= 0 or not 0 < delta < 1:
+        return
+    method = find_algorithm(algorithm, mdp.problem)
+    needed = method.predicted_samples(mdp.problem, mdp.gap, epsilon, delta)
+    if needed > budget:
+        notes.print(
+            f"Note: {method.name} is predicted to need about {needed:.2g} simulator calls here (gap {mdp.gap:.3g}), "
+            f"more than the budget of {budget:.2g}."
+        )
+
+
+def _print_result(console: Console, mdp: LinearMDP, result: Result) -> None:
+    console.print(f"{mdp.name}: {mdp.problem!r}")
+    console.print(f"{result.outcome}: {result.explanation}", style="bold green" if result.certified else "bold yellow")
+    facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    per_round = f" ({result.rounds:,} rounds)" if mdp.problem.horizon is not None else ""
+    facts.add_row("algorithm", f"{result.algorithm}, seed {result.seed}")
+    facts.add_row("simulator calls", f"{result.samples:,}{per_round} in {result.seconds:.2f} s")
+    facts.add_row("statistic / threshold", f"{result.statistic:.4g} / {result.threshold:.4g}")
+    facts.add_row("estimated gap", f"{result.gap:.4g}")
+    facts.add_row("true loss", f"{mdp.loss(result.policy):.3g} (known here because the model is)")
+    console.print(facts)
+    if mdp.problem.states > _STATES_SHOWN:
+        console.print(f"policy: {mdp.problem.states} states; use --json to see it")
+        return
+    policy = Table(title="policy", title_justify="left", box=None, padding=(0, 1))
+    policy.add_column("step" if result.policy.ndim == 2 else "state")
+    for state in range(mdp.problem.states):
+        policy.add_column(str(state), justify="right")
+    for stage, row in enumerate(result.policy.reshape(-1, mdp.problem.states)):
+        policy.add_row(str(stage) if result.policy.ndim == 2 else "action", *map(str, row))
+    console.print(policy)

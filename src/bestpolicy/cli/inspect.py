@@ -1,0 +1,126 @@
+"""`bestpolicy design`, `check` and `instances`: look at a problem before spending samples on it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bestpolicy import instances as catalogue
+from bestpolicy.assumptions import check_features, check_model, check_norms
+from bestpolicy.cli.models import load_arrays
+from bestpolicy.design import g_optimal_design
+
+_PAIRS_SHOWN = 40
+
+
+@click.command()
+@click.argument("model")
+@click.option("--tolerance", type=float, default=1e-3, show_default=True, help="Relative excess of the worst leverage.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def design(model: str, tolerance: float, as_json: bool) -> None:
+    """Compute the G-optimal design of MODEL: which pairs to simulate, in which proportions.
+
+    MODEL may lack theta and mu. The certificate is the worst leverage max φᵀΛ⁻¹φ over all allowed pairs: no design
+    has less than d, and the one printed has at most (1 + tolerance)·d.
+    """
+    problem, _, _ = load_arrays(model)
+    found = g_optimal_design(problem.pair_features, tolerance=tolerance)
+    states, actions = np.divmod(problem.pairs[found.indices], problem.actions)
+    if as_json:
+        answer = {
+            "states": states.tolist(),
+            "actions": actions.tolist(),
+            "weights": found.weights.tolist(),
+            "worst_leverage": found.worst_leverage,
+            "tolerance": found.tolerance,
+        }
+        click.echo(json.dumps(answer))
+        return
+    console = Console(highlight=False)
+    console.print(
+        f"{len(states)} of {len(problem.pairs)} pairs carry weight; worst leverage {found.worst_leverage:.9g}, "
+        f"at least {problem.dimension} for any design (tolerance {found.tolerance:g})"
+    )
+    table = Table("state", "action", "weight", box=None)
+    for i in np.argsort(-found.weights, kind="stable")[:_PAIRS_SHOWN]:
+        table.add_row(str(states[i]), str(actions[i]), f"{found.weights[i]:.6f}")
+    console.print(table)
+    if len(states) > _PAIRS_SHOWN:
+        console.print(f"… and {len(states) - _PAIRS_SHOWN} more; use --json to see all")
+
+
+@click.command()
+@click.argument("model")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def check(context: click.Context, model: str, as_json: bool) -> int:
+    """Check every assumption on MODEL: measured value, limit, verdict, worst pair, and what to do.
+
+    Exits with 2 if a required assumption fails. Norms are for information: the algorithms whiten the features.
+    """
+    problem, theta, mu = load_arrays(model)
+    findings = check_features(problem)
+    full_rank = findings[0].passed
+    if theta is not None and mu is not None:
+        findings += check_model(problem, theta, mu)
+    if full_rank:
+        findings += check_norms(problem, theta, mu)
+    failed = [finding for finding in findings if finding.required and not finding.passed]
+    if as_json:
+        click.echo(json.dumps({"model": model, "passed": not failed, "findings": [asdict(f) for f in findings]}))
+    else:
+        table = Table("assumption", "measured", "limit", "verdict", "worst pair", "what to do", box=None)
+        for finding in findings:
+            verdict = "[green]holds" if finding.passed else ("[red]FAILS" if finding.required else "[yellow]exceeds")
+            table.add_row(
+                finding.name,
+                f"{finding.measured:.6g}",
+                f"{finding.relation} {finding.limit:.6g}",
+                verdict,
+                finding.where,
+                "" if finding.passed else finding.remedy,
+            )
+        Console(highlight=False, width=None if Console().is_terminal else 200).print(table)
+    if failed:
+        count = f"{len(failed)} of {len(findings)} assumptions" if len(failed) > 1 else "1 assumption"
+        click.echo(f"Error: {count} fail on {model}; first: {failed[0].sentence()}", err=True)
+        return 2
+    return 0
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array and nothing else.")
+def instances(as_json: bool) -> None:
+    """List the built-in instances with their sizes and gaps."""
+    rows = []
+    for instance in catalogue.catalogue():
+        mdp = instance.load()
+        problem = mdp.problem
+        rows.append(
+            {
+                "name": instance.name,
+                "alias": instance.alias,
+                "family": instance.family,
+                "states": problem.states,
+                "actions": problem.actions,
+                "dimension": problem.dimension,
+                "discount": problem.discount,
+                "horizon": problem.horizon,
+                "gap": mdp.gap,
+                "summary": instance.summary,
+            }
+        )
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    table = Table("name", "alias", "S", "A", "d", "discount/horizon", "gap", "what it models", box=None)
+    for row in rows:
+        time = f"γ = {row['discount']:g}" if row["horizon"] is None else f"H = {row['horizon']}"
+        sizes = [str(row[key]) for key in ("states", "actions", "dimension")]
+        table.add_row(row["name"], row["alias"], *sizes, time, f"{row['gap']:.3g}", row["summary"])
+    Console(highlight=False, width=None if Console().is_terminal else 160).print(table)

@@ -1,0 +1,57 @@
+"""The exceptions of bestpolicy.
+
+::
+
+    BestPolicyError
+    ├── InvalidInput (ValueError)       what was given cannot be right; the message says what to do
+    ├── ConvergenceError                a numerical method could not reach the precision that was asked of it
+    └── SimulatorError                  the user's simulator failed at a pair; `partial` keeps what it had measured
+
+A spent budget is an outcome of a run, not an exception.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bestpolicy.estimation import Tally
+    from bestpolicy.study import Study
+
+
+class BestPolicyError(Exception):
+    """Root of every exception that bestpolicy raises on purpose."""
+
+
+class InvalidInput(BestPolicyError, ValueError):
+    """The input cannot be right. The message says what was expected, what came, and what to do."""
+
+
+class ConvergenceError(BestPolicyError):
+    """A numerical method could not reach the precision that was asked of it."""
+
+
+class SimulatorError(BestPolicyError):
+    """The simulator failed at a (state, action) pair.
+
+    Attributes
+    ----------
+    partial : Tally or None
+        What the failed call had measured before it failed. `Study.tell` accepts it, so nothing is lost.
+    study : Study or None
+        The study that was running, with everything measured so far (what `partial` holds included).
+    """
+
+    def __init__(self, message: str, partial: Tally | None = None) -> None:
+        super().__init__(message)
+        self.partial = partial
+        self.study: Study | None = None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the closest known name, or an empty string."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""

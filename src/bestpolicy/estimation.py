@@ -1,0 +1,228 @@
+"""What is asked of a simulator, what it answers, and the least-squares model that follows.
+
+The state of a run is a sum. All that a least-squares method or a certificate needs to know of the samples at a
+pair are the counts of next states, the rewards summed by next state, and the sum of squared rewards: a `Tally`.
+Tallies add, so batches, workers and resumed runs all come down to ``a + b``.
+
+Ridge regression [TJP eq. ThetaLSE, MuLSE] with Gram matrix G = Σ φφᵀ + λI:
+
+    θ̂ = G⁻¹ Σ φ r,      μ̂(s') = G⁻¹ Σ φ 1{next state = s'},
+
+in d dimensions and from counts, whatever the number of samples. The estimated kernel φᵀμ̂ may have negative
+entries and rows that do not sum to 1; planners and certificates have to live with that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bestpolicy.errors import InvalidInput
+from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
+
+
+@dataclass(frozen=True, eq=False)
+class Pulls:
+    """How often to simulate which pairs.
+
+    Attributes
+    ----------
+    pairs : int array (K,)
+        Flat pair indices s·A + a, strictly increasing.
+    counts : int array (stages, K)
+        Number of simulator calls per stage and pair.
+    """
+
+    pairs: IntArray
+    counts: IntArray
+
+    def __post_init__(self) -> None:
+        pairs = np.asarray(self.pairs, dtype=np.int64)
+        counts = np.asarray(self.counts, dtype=np.int64)
+        if pairs.ndim != 1 or counts.ndim != 2 or counts.shape[1] != len(pairs):
+            raise InvalidInput(f"counts must have shape (stages, {len(pairs)}). Got {counts.shape} instead.")
+        if (np.diff(pairs) <= 0).any() or (counts < 0).any():
+            raise InvalidInput("pairs must be strictly increasing and counts must not be negative.")
+        object.__setattr__(self, "pairs", frozen(pairs))
+        object.__setattr__(self, "counts", frozen(counts))
+
+    @property
+    def total(self) -> int:
+        """Number of simulator calls."""
+        return int(self.counts.sum())
+
+    def minus(self, tally: Tally) -> Pulls:
+        """Return what is still to be simulated once `tally` is in."""
+        if not np.isin(tally.pairs[tally.pulls.sum(axis=0) > 0], self.pairs).all():
+            raise InvalidInput("the tally has samples of a pair that was not asked for.")
+        rest = self.counts.copy()
+        known = np.isin(tally.pairs, self.pairs)
+        rest[:, np.searchsorted(self.pairs, tally.pairs[known])] -= tally.pulls[:, known]
+        if (rest < 0).any():
+            raise InvalidInput("the tally has more samples of a pair than were asked for.")
+        return Pulls(self.pairs, rest)
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Everything worth remembering of a set of samples; tallies add.
+
+    Attributes
+    ----------
+    pairs : int array (K,)
+        Flat pair indices s·A + a, strictly increasing.
+    next_counts : int array (stages, K, S)
+        How often each next state followed.
+    next_rewards : array (stages, K, S)
+        Sum of the rewards that came with each next state.
+    squared_rewards : array (stages, K)
+        Sum of the squared rewards.
+    """
+
+    pairs: IntArray
+    next_counts: IntArray
+    next_rewards: FloatArray
+    squared_rewards: FloatArray
+
+    @classmethod
+    def empty(cls, problem: Problem, pairs: ArrayLike = ()) -> Tally:
+        """Return a tally without samples (of the given pairs)."""
+        index = np.asarray(pairs, dtype=np.int64)
+        shape = (problem.stages, len(index), problem.states)
+        return cls(index, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape[:2]))
+
+    @classmethod
+    def from_samples(
+        cls,
+        problem: Problem,
+        states: ArrayLike,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        next_states: ArrayLike,
+        stages: ArrayLike | int = 0,
+    ) -> Tally:
+        """Count samples that were drawn one by one; all arrays have the same length n."""
+        s, a, next_s = (_whole_numbers(x) for x in (states, actions, next_states))
+        r = np.asarray(rewards, dtype=np.float64).ravel()
+        if not len(s) == len(a) == len(r) == len(next_s):
+            raise InvalidInput("states, actions, rewards and next_states must have the same length.")
+        h = np.broadcast_to(_whole_numbers(stages), len(s))
+        for name, index, size in (
+            ("states", s, problem.states),
+            ("actions", a, problem.actions),
+            ("next_states", next_s, problem.states),
+            ("stages", h, problem.stages),
+        ):
+            if len(index) and not (0 <= index.min() and index.max() < size):
+                raise InvalidInput(f"{name} must lie in 0..{size - 1}. Got {index.min()}..{index.max()} instead.")
+        if not ((r >= 0) & (r <= 1)).all():
+            raise InvalidInput("rewards must be finite and lie in [0, 1]; map them there affinely, do not clip.")
+        if not problem.mask[s, a].all():
+            raise InvalidInput("a sample comes from an action that is not allowed in its state.")
+        pairs, position = np.unique(s * problem.actions + a, return_inverse=True)
+        shape = (problem.stages, len(pairs), problem.states)
+        cell = (h * len(pairs) + position) * problem.states + next_s
+        size = shape[0] * shape[1] * shape[2]
+        return cls(
+            pairs,
+            np.bincount(cell, minlength=size).astype(np.int64).reshape(shape),
+            np.bincount(cell, weights=r, minlength=size).reshape(shape),
+            np.bincount(h * len(pairs) + position, weights=r * r, minlength=shape[0] * shape[1]).reshape(shape[:2]),
+        )
+
+    def __add__(self, other: Tally) -> Tally:
+        if self.next_counts.shape[::2] != other.next_counts.shape[::2]:
+            raise InvalidInput("these tallies belong to different problems.")
+        if np.array_equal(self.pairs, other.pairs):
+            a, b = self, other
+        else:
+            pairs = np.union1d(self.pairs, other.pairs)
+            a, b = self._over(pairs), other._over(pairs)
+        return Tally(
+            a.pairs,
+            a.next_counts + b.next_counts,
+            a.next_rewards + b.next_rewards,
+            a.squared_rewards + b.squared_rewards,
+        )
+
+    def _over(self, pairs: IntArray) -> Tally:
+        """Return the same samples over a larger set of pairs."""
+        stages, _, states = self.next_counts.shape
+        position = np.searchsorted(pairs, self.pairs)
+        counts = np.zeros((stages, len(pairs), states), np.int64)
+        rewards = np.zeros((stages, len(pairs), states))
+        squares = np.zeros((stages, len(pairs)))
+        counts[:, position], rewards[:, position] = self.next_counts, self.next_rewards
+        squares[:, position] = self.squared_rewards
+        return Tally(pairs, counts, rewards, squares)
+
+    @cached_property
+    def pulls(self) -> IntArray:
+        """Number of samples per stage and pair, (stages, K)."""
+        return self.next_counts.sum(axis=2)
+
+    @cached_property
+    def reward_sums(self) -> FloatArray:
+        """Sum of rewards per stage and pair, (stages, K)."""
+        return self.next_rewards.sum(axis=2)
+
+    @property
+    def samples(self) -> int:
+        """Number of simulator calls."""
+        return int(self.pulls.sum())
+
+    @property
+    def rounds(self) -> int:
+        """Rounds t: samples per stage (a round of an episodic problem simulates one pair at every stage)."""
+        return int(self.pulls.sum(axis=1).max()) if len(self.pairs) else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A least-squares model in the coordinates of the features it was made from.
+
+    Attributes
+    ----------
+    theta : array (stages, d)
+    mu : array (stages, S, d)
+    gram : array (stages, d, d)
+        G, the ridge included.
+    """
+
+    theta: FloatArray
+    mu: FloatArray
+    gram: FloatArray
+
+
+def least_squares(features: FloatArray, tally: Tally, *, ridge: float) -> Estimate:
+    """Estimate (θ, μ) by ridge regression from a tally.
+
+    Parameters
+    ----------
+    features : array (S, A, d)
+        Coordinates in which to regress.
+    tally : Tally
+    ridge : float
+        λ. The paper takes 1/d; with 0 the sampled features must span R^d.
+    """
+    dimension = features.shape[2]
+    sampled = features.reshape(-1, dimension)[tally.pairs]
+    pulls = tally.pulls.astype(np.float64)
+    gram = (pulls[:, None, :] * sampled.T) @ sampled + ridge * np.eye(dimension)
+    targets = np.concatenate([tally.reward_sums[:, :, None], tally.next_counts], axis=2)
+    solution = np.linalg.solve(gram, sampled.T @ targets)
+    return Estimate(
+        theta=np.ascontiguousarray(solution[:, :, 0]),
+        mu=np.ascontiguousarray(solution[:, :, 1:].swapaxes(1, 2)),
+        gram=gram,
+    )
+
+
+def _whole_numbers(values: ArrayLike) -> IntArray:
+    array = np.asarray(values).ravel()
+    if not np.issubdtype(array.dtype, np.integer) and not (array == np.floor(array)).all():
+        raise InvalidInput("states, actions and stages must be whole numbers.")
+    return array.astype(np.int64)

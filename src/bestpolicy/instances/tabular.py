@@ -1,0 +1,126 @@
+"""Tabular models as linear ones, and random tabular models.
+
+Every finite MDP is a linear MDP with one-hot features: give each allowed pair its own coordinate,
+
+    φ(s, a) = e_(s,a),     μ(s')_(s,a) = p(s'|s, a),     θ_(s,a) = r(s, a),
+
+so that d is the number of allowed pairs. Nothing is shared between pairs: the G-optimal design is uniform,
+and the linear algorithms can be compared with the tabular ones on equal terms.
+
+Random models with independent rows mix in one step, so all states have nearly the same value; what remains to
+be found is which immediate reward is best. Identification is as hard as the smallest gap happens to be.
+Models with normalised uniform rows are those of the experiments with KLB-TS (Al Marjani and Proutière 2021).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bestpolicy.errors import InvalidInput
+from bestpolicy.instances.construction import discount_or_default, require_positive, require_whole
+from bestpolicy.mdp import LinearMDP
+from bestpolicy.problem import BoolArray, FloatArray, Problem, as_floats
+
+
+def tabular(
+    transitions: ArrayLike,
+    rewards: ArrayLike,
+    *,
+    mask: ArrayLike | None = None,
+    discount: float | None = None,
+    horizon: int | None = None,
+    name: str = "tabular",
+) -> LinearMDP:
+    """Return a tabular model as a linear one, with one-hot features.
+
+    Parameters
+    ----------
+    transitions : array (S, A, S), or (H, S, A, S) if episodic
+        Probabilities of the next state. Without the step axis an episodic model is the same at every step.
+    rewards : array (S, A), or (H, S, A) if episodic
+        Mean rewards in [0, 1].
+    mask : bool array (S, A), optional
+        True where the action is allowed. Rows of other pairs are ignored.
+    discount, horizon
+        Exactly one of them.
+    name : str, optional
+        Shown in reports.
+    """
+    steps = () if horizon is None else ("H",)
+    rows = _with_or_without_steps("transitions", transitions, ("S", "A", "S"), steps)
+    means = _with_or_without_steps("rewards", rewards, ("S", "A"), steps)
+    shape = rows.shape[-3:-1]
+    if means.shape[-2:] != shape or rows.shape[-1] != shape[0]:
+        raise InvalidInput(
+            f"transitions (S, A, S) and rewards (S, A) must agree. "
+            f"Got {rows.shape} and {means.shape} instead."
+        )
+    allowed = np.ones(shape, dtype=np.bool_) if mask is None else np.asarray(mask, dtype=np.bool_)
+    if allowed.shape != shape:
+        raise InvalidInput(f"mask must have shape (S, A) = {shape}. Got {allowed.shape} instead.")
+    problem = Problem(_one_hot(allowed), discount=discount, horizon=horizon, mask=mask)
+    theta = means[..., problem.mask]
+    mu = np.swapaxes(rows[..., problem.mask, :], -1, -2)
+    if horizon is not None:
+        theta = _at_every_step(theta, problem.stages, 1)
+        mu = _at_every_step(mu, problem.stages, 2)
+    return LinearMDP(problem, theta=theta, mu=mu, name=name)
+
+
+def random_tabular(
+    *,
+    states: int = 2,
+    actions: int = 2,
+    concentration: float | None = None,
+    seed: int = 0,
+    discount: float | None = None,
+    horizon: int | None = None,
+    name: str = "random-tabular",
+) -> LinearMDP:
+    """Return a tabular model with independent random rows and rewards.
+
+    Drawn in this order: the rows p(·|s, a), pair by pair, then the mean rewards, uniform on [0, 1].
+
+    Parameters
+    ----------
+    states, actions : int
+    concentration : float, optional
+        Rows are Dirichlet with this parameter (small: sparse). By default uniform numbers divided by their
+        sum.
+    seed : int
+    discount, horizon
+        At most one of them; discount 0.5 by default. With a horizon the same model repeats at every step.
+    name : str, optional
+        Shown in reports.
+    """
+    require_whole(1, states=states, actions=actions)
+    require_whole(0, seed=seed)
+    rng = np.random.default_rng(seed)
+    if concentration is None:
+        rows = rng.uniform(size=(states, actions, states))
+        rows /= rows.sum(axis=2, keepdims=True)
+    else:
+        require_positive(concentration=concentration)
+        rows = rng.dirichlet(np.full(states, concentration), size=(states, actions))
+    rewards = rng.uniform(size=(states, actions))
+    discount = discount_or_default(discount, horizon, 0.5)
+    return tabular(rows, rewards, discount=discount, horizon=horizon, name=name)
+
+
+def _one_hot(allowed: BoolArray) -> FloatArray:
+    """Features (S, A, d) with one coordinate for each allowed pair; zeros elsewhere."""
+    features = np.zeros((allowed.size, int(allowed.sum())))
+    features[np.flatnonzero(allowed), np.arange(features.shape[1])] = 1.0
+    return features.reshape(*allowed.shape, -1)
+
+
+def _with_or_without_steps(
+    name: str, value: ArrayLike, axes: tuple[str, ...], steps: tuple[str, ...]
+) -> FloatArray:
+    has_steps = steps and np.ndim(value) == len(axes) + 1
+    return as_floats(name, value, (*steps, *axes) if has_steps else axes)
+
+
+def _at_every_step(array: FloatArray, stages: int, axes: int) -> FloatArray:
+    return array if array.ndim > axes else np.broadcast_to(array, (stages, *array.shape))

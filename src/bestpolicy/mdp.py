@@ -1,0 +1,161 @@
+"""The truth: a linear MDP, its values and its files.
+
+Transition probabilities are p(s'|s,a) = φ(s,a)ᵀμ(s'), mean rewards r(s,a) = φ(s,a)ᵀθ [TJP eq. linmdp]; episodic
+models have one (θ_h, μ_h) per step. Learners never see this object: simulators draw from it, and studies of the
+algorithms use it to say how good the policy that came out really is.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from os import PathLike
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bestpolicy.assumptions import check_features, check_model, require
+from bestpolicy.errors import InvalidInput
+from bestpolicy.files import read_arrays, write_arrays
+from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
+from bestpolicy.problem import FloatArray, IntArray, Problem, as_floats
+
+
+class LinearMDP:
+    """A discounted or episodic linear MDP with rewards in [0, 1].
+
+    Parameters
+    ----------
+    problem : Problem
+    theta : array (d,) or (H, d)
+    mu : array (S, d) or (H, S, d)
+    name : str, optional
+        Shown in reports.
+    """
+
+    def __init__(self, problem: Problem, *, theta: ArrayLike, mu: ArrayLike, name: str = "model") -> None:
+        self.problem = problem
+        self.theta, self.mu = stage_parameters(problem, theta, mu)
+        self.name = name
+        require(check_features(problem) + check_model(problem, self.theta, self.mu))
+
+    def __repr__(self) -> str:
+        return f"LinearMDP({self.name}: {self.problem!r})"
+
+    @cached_property
+    def rewards(self) -> FloatArray:
+        """Mean rewards, (S, A) or (H, S, A)."""
+        rewards = np.einsum("sad,hd->hsa", self.problem.features, self.theta, optimize=True)
+        return self._unstaged(np.where(self.problem.mask, rewards, 0.0))
+
+    @property
+    def transitions(self) -> FloatArray:
+        """Transition probabilities, (S, A, S) or (H, S, A, S), made anew at each call; zeros where not allowed."""
+        rows = np.stack([self.transition_rows(self.problem.pairs, h) for h in range(self.problem.stages)])
+        full = np.zeros((self.problem.stages, self.problem.mask.size, self.problem.states))
+        full[:, self.problem.pairs] = rows
+        return self._unstaged(full.reshape(self.problem.stages, *self.problem.mask.shape, -1))
+
+    def transition_rows(self, pairs: IntArray, stage: int = 0) -> FloatArray:
+        """Distributions of the next state at some pairs (flat indices), (K, S), free of rounding dirt."""
+        flat = self.problem.features.reshape(-1, self.problem.dimension)
+        rows = np.clip(flat[pairs] @ self.mu[stage].T, 0.0, None)
+        return rows / rows.sum(axis=1, keepdims=True)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Optimal values, policy and gap, with the residual of the computation."""
+        return optimal_plan(self.problem, self.theta, self.mu)
+
+    @property
+    def policy(self) -> IntArray:
+        """An optimal policy, (S,) or (H, S)."""
+        return self._unstaged(self.plan.policy)
+
+    @property
+    def values(self) -> FloatArray:
+        """V*, (S,) or (H, S)."""
+        return self._unstaged(self.plan.values)
+
+    @property
+    def q_values(self) -> FloatArray:
+        """Q*, (S, A) or (H, S, A); -inf where the action is not allowed."""
+        return self._unstaged(self.plan.q_values)
+
+    @property
+    def parameters(self) -> FloatArray:
+        """ξ* with Q* = Φξ*, (d,) or (H, d)."""
+        return self._unstaged(self.plan.parameters)
+
+    @property
+    def gap(self) -> float:
+        """Δ: smallest V*(s) - Q*(s,a) over actions that are not optimal, identical actions merged."""
+        return self.plan.gap
+
+    def evaluate(self, policy: ArrayLike) -> Evaluation:
+        """Value of a policy, with the residual of the computation."""
+        return evaluate_policy(self.problem, self.theta, self.mu, self.problem.stage_policy(policy))
+
+    def policy_values(self, policy: ArrayLike) -> FloatArray:
+        """V^π, (S,) or (H, S)."""
+        return self._unstaged(self.evaluate(policy).values)
+
+    def policy_q_values(self, policy: ArrayLike) -> FloatArray:
+        """Q^π, (S, A) or (H, S, A); -inf where the action is not allowed."""
+        q_values = np.einsum("sad,hd->hsa", self.problem.features, self.evaluate(policy).parameters, optimize=True)
+        return self._unstaged(np.where(self.problem.mask, q_values, -np.inf))
+
+    def loss(self, policy: ArrayLike) -> float:
+        """max_s V*(s) - V^π(s), at the first step if episodic; 0 for an optimal policy."""
+        return max(0.0, float((self.plan.values[0] - self.evaluate(policy).values[0]).max()))
+
+    def is_near_optimal(self, policy: ArrayLike, epsilon: float) -> bool:
+        """Whether the policy is in Π_ε; losses below the precision of the computation count as 0."""
+        slack = self.plan.error_bound + self.evaluate(policy).error_bound
+        return self.loss(policy) <= epsilon + slack
+
+    @cached_property
+    def variances(self) -> FloatArray:
+        """Var(R + γV*(s')) for Bernoulli rewards independent of s', (S, A) or (H, S, A) [TJP Sec. 4]."""
+        problem = self.problem
+        following = self.plan.values if problem.horizon is None else np.vstack(
+            [self.plan.values[1:], np.zeros((1, problem.states))]
+        )
+        variances = np.empty((problem.stages, *problem.mask.shape))
+        for stage, values in enumerate(following):
+            moments = problem.features @ (self.mu[stage].T @ np.column_stack([values, values**2]))
+            mean_reward = problem.features @ self.theta[stage]
+            spread = np.clip(moments[..., 1] - moments[..., 0] ** 2, 0.0, None)
+            variances[stage] = mean_reward * (1 - mean_reward) + problem.continuation**2 * spread
+        return self._unstaged(np.where(problem.mask, variances, 0.0))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to an ``.npz`` file (plain arrays, never pickled)."""
+        write_arrays(path, self.problem, theta=self._unstaged(self.theta), mu=self._unstaged(self.mu))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> LinearMDP:
+        """Read a model from an ``.npz`` file with features, theta, mu, discount or horizon, and optionally mask."""
+        problem, theta, mu = read_arrays(path)
+        if theta is None or mu is None:
+            raise InvalidInput(f"{path} lacks theta or mu, so it describes a problem, not a model to simulate.")
+        return cls(problem, theta=theta, mu=mu, name=str(path))
+
+    def _unstaged(self, array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        return array[0] if self.problem.horizon is None else array
+
+
+def stage_parameters(problem: Problem, theta: ArrayLike, mu: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Validate the shapes of θ and μ and give them the stage axis: (stages, d) and (stages, S, d)."""
+    axes = () if problem.horizon is None else ("H",)
+    sizes = {"H": problem.stages, "S": problem.states, "d": problem.dimension}
+    staged = []
+    for name, value, own_axes in (("theta", theta, ("d",)), ("mu", mu, ("S", "d"))):
+        array = as_floats(name, value, (*axes, *own_axes))
+        expected = tuple(sizes[axis] for axis in (*axes, *own_axes))
+        if array.shape != expected:
+            letters = ", ".join((*axes, *own_axes))
+            raise InvalidInput(f"{name} must have shape ({letters}) = {expected}. Got {array.shape} instead.")
+        if not np.isfinite(array).all():
+            raise InvalidInput(f"{name} must be finite. Entry {tuple(np.argwhere(~np.isfinite(array))[0])} is not.")
+        staged.append(array.reshape(problem.stages, *(sizes[axis] for axis in own_axes)))
+    return staged[0], staged[1]

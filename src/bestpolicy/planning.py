@@ -1,0 +1,228 @@
+"""Planning in d dimensions: no S×S matrix is ever formed.
+
+In a linear model the action values are Q = Φξ with ξ = θ + γ μᵀV (per stage h: ξ_h = θ_h + μ_hᵀV_{h+1}), so a
+policy π of a discounted model is evaluated by one d×d solve,
+
+    ξ^π = (I - γ K_π)⁻¹ θ,     K_π = μᵀΦ_π = Σ_s μ(s) φ(s, π(s))ᵀ,
+
+and an episodic model by backward induction on the ξ_h.
+
+Estimated models have signed kernels, for which the optimal values need not exist. The planner therefore solves
+the *clipped* equation V = clip(max_a Φ(θ + γ μᵀV), 0, L), which has a solution for every model and the same one
+for a true model. It does so by policy iteration in which "the value is clipped here" is one more choice of a
+state (a Newton method on a piecewise linear equation; a handful of d×d solves), and falls back on sweeps where
+that does not settle. Whatever happens, the residual
+
+    ρ = max_s |V(s) - clip(max_a Q(s, a))|,      Q = Φ(θ + γ μᵀV)
+
+of what is returned is measured in one last pass and returned with it. In a model whose rows are distributions
+|V - V*| ≤ ρ/(1-γ) follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bestpolicy.problem import FloatArray, IntArray, Problem
+
+_MAX_IMPROVEMENTS = 60
+_MAX_SWEEPS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """An optimal policy of a (true or estimated) model, with the quality of its computation.
+
+    Attributes
+    ----------
+    policy : int array (stages, S)
+        Greedy for `q_values`.
+    values : array (stages, S)
+        V, clipped to the possible range: clip(max_a Φ·value_parameters).
+    q_values : array (stages, S, A)
+        Q = Φ·parameters, not clipped; -inf where the action is not allowed.
+    parameters : array (stages, d)
+        ξ = θ + γ μᵀV (of the next stage's V if episodic).
+    value_parameters : array (stages, d)
+        The vector that generates `values`.
+    residuals : array (stages,)
+        max_s |V - clip(max_a Q)|.
+    gap : float
+        min over states of best minus second best Q, identical actions merged; inf if there is no choice anywhere.
+    error_bound : float
+        Bound on max |V - V*| that follows from the residuals if the rows of the model are distributions.
+    """
+
+    policy: IntArray
+    values: FloatArray
+    q_values: FloatArray
+    parameters: FloatArray
+    value_parameters: FloatArray
+    residuals: FloatArray
+    gap: float
+    error_bound: float
+
+
+def optimal_plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: IntArray | None = None) -> Plan:
+    """Plan in the model (θ, μ), in the coordinates of ``problem.features``.
+
+    Parameters
+    ----------
+    problem : Problem
+    theta : array (stages, d)
+    mu : array (stages, S, d)
+    start : int array (stages, S), optional
+        A policy to start from; only speed depends on it.
+    """
+    if problem.horizon is None:
+        value_parameters = _solve_clipped(problem, theta[0], mu[0], None if start is None else start[0])[None]
+        values = _clipped_values(problem, _q_values(problem, value_parameters[0]), 0)[None]
+        parameters = (theta[0] + problem.continuation * (mu[0].T @ values[0]))[None]
+        q_values = _q_values(problem, parameters[0])[None]
+    else:
+        values = np.zeros((problem.stages + 1, problem.states))
+        parameters = np.empty((problem.stages, problem.dimension))
+        q_values = np.empty((problem.stages, problem.states, problem.actions))
+        for stage in reversed(range(problem.stages)):
+            parameters[stage] = theta[stage] + mu[stage].T @ values[stage + 1]
+            q_values[stage] = _q_values(problem, parameters[stage])
+            values[stage] = _clipped_values(problem, q_values[stage], stage)
+        value_parameters, values = parameters, values[:-1]
+    residuals = np.array(
+        [
+            np.abs(values[h] - _clipped_values(problem, q_values[h], h)).max()
+            for h in range(problem.stages)
+        ]
+    )
+    return Plan(
+        policy=q_values.argmax(axis=2).astype(np.int64),
+        values=values,
+        q_values=q_values,
+        parameters=parameters,
+        value_parameters=value_parameters,
+        residuals=residuals,
+        gap=action_gap(problem, q_values),
+        error_bound=_accumulated(problem, residuals),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Values of a policy in a model, with the residual of the computation and the bound that follows.
+
+    Attributes
+    ----------
+    values : array (stages, S)
+    parameters : array (stages, d)
+        ξ^π, so that Q^π = Φξ^π.
+    residuals : array (stages,)
+        max_s |V(s) - Q(s, π(s))|.
+    error_bound : float
+        Bound on max |V - V^π| if the rows of the model are distributions.
+    """
+
+    values: FloatArray
+    parameters: FloatArray
+    residuals: FloatArray
+    error_bound: float
+
+
+def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntArray) -> Evaluation:
+    """Evaluate a policy (stages, S) in the model (θ, μ); values are not clipped."""
+    parameters = np.empty((problem.stages, problem.dimension))
+    values = np.zeros((problem.stages + 1, problem.states))
+    played = [_played_features(problem, policy[h]) for h in range(problem.stages)]
+    if problem.horizon is None:
+        system = np.eye(problem.dimension) - problem.continuation * (mu[0].T @ played[0])
+        values[0] = values[1] = played[0] @ np.linalg.solve(system, theta[0])
+    for stage in reversed(range(problem.stages)):
+        parameters[stage] = theta[stage] + problem.continuation * (mu[stage].T @ values[stage + 1])
+        if problem.horizon is not None:
+            values[stage] = played[stage] @ parameters[stage]
+    residuals = np.array([np.abs(values[h] - played[h] @ parameters[h]).max() for h in range(problem.stages)])
+    return Evaluation(values[:-1], parameters, residuals, _accumulated(problem, residuals))
+
+
+def action_gap(problem: Problem, q_values: FloatArray) -> float:
+    """Smallest difference of best and second-best action value, identical actions merged [TJP Sec. 3.2].
+
+    Parameters
+    ----------
+    q_values : array (stages, S, A)
+    """
+    if problem.actions == 1:
+        return float("inf")
+    merged = np.where(problem.distinct, q_values, -np.inf)
+    top = np.partition(merged, problem.actions - 2, axis=2)[:, :, -2:]
+    return float((top[:, :, 1] - top[:, :, 0]).min())
+
+
+def _accumulated(problem: Problem, residuals: FloatArray) -> float:
+    """Sum the residuals over the stages that a value looks at: ρ/(1-γ) or Σ_h ρ_h."""
+    return float(residuals.sum() * (1.0 if problem.discount is None else problem.value_limits[0]))
+
+
+def _q_values(problem: Problem, parameters: FloatArray) -> FloatArray:
+    q_values = (problem.features.reshape(-1, problem.dimension) @ parameters).reshape(problem.mask.shape)
+    if len(problem.pairs) < problem.mask.size:
+        q_values[~problem.mask] = -np.inf
+    return q_values
+
+
+def _clipped_values(problem: Problem, q_values: FloatArray, stage: int) -> FloatArray:
+    return np.clip(q_values.max(axis=1), 0.0, problem.value_limits[stage])
+
+
+def _played_features(problem: Problem, policy: IntArray) -> FloatArray:
+    return problem.features[np.arange(problem.states), policy]
+
+
+def _solve_clipped(problem: Problem, theta: FloatArray, mu: FloatArray, start: IntArray | None) -> FloatArray:
+    """Return ξ with V = clip(max_a Φξ) ≈ clip(max_a Φ(θ + γ μᵀV)), by policy iteration with clipping."""
+    limit, gamma, everywhere = problem.value_limits[0], problem.continuation, np.arange(problem.states)
+    # Changing one's mind for less than rounding error would make the iteration cycle.
+    hysteresis = 1e-13 * limit
+    policy = _q_values(problem, theta).argmax(axis=1) if start is None else start
+    free = np.ones(problem.states, dtype=np.bool_)  # where the value is not clipped
+    constants = np.zeros(problem.states)
+    parameters = theta
+    for _ in range(_MAX_IMPROVEMENTS):
+        played = _played_features(problem, policy)
+        if not free.all():
+            played[~free] = 0.0
+        try:
+            parameters = np.linalg.solve(
+                np.eye(problem.dimension) - gamma * (mu.T @ played), theta + gamma * (mu.T @ constants)
+            )
+        except np.linalg.LinAlgError:
+            break
+        q_values = _q_values(problem, parameters)
+        best = q_values.max(axis=1)
+        improved = best > q_values[everywhere, policy] + hysteresis
+        clipped_now = (best > limit + hysteresis) | (best < -hysteresis)
+        was_clipped = ~free & ((best >= limit - hysteresis) | (best <= hysteresis))
+        now_free = ~(clipped_now | was_clipped)
+        now_constants = np.where(now_free, 0.0, np.where(best > limit / 2, limit, 0.0))
+        if not improved.any() and (now_free == free).all() and (now_constants == constants).all():
+            return parameters
+        policy = np.where(improved, q_values.argmax(axis=1), policy)
+        free, constants = now_free, now_constants
+    return _sweep(problem, theta, mu, parameters)
+
+
+def _sweep(problem: Problem, theta: FloatArray, mu: FloatArray, parameters: FloatArray) -> FloatArray:
+    """Clipped value iteration, for models in which policy iteration does not settle; keeps the best iterate."""
+    best_residual, best_parameters = np.inf, parameters
+    values = _clipped_values(problem, _q_values(problem, parameters), 0)
+    for _ in range(_MAX_SWEEPS):
+        following = theta + problem.continuation * (mu.T @ values)
+        next_values = _clipped_values(problem, _q_values(problem, following), 0)
+        residual = float(np.abs(next_values - values).max())
+        if residual < best_residual:
+            best_residual, best_parameters = residual, parameters
+        if residual <= 1e-13 * problem.value_limits[0]:
+            break
+        parameters, values = following, next_values
+    return best_parameters

@@ -1,0 +1,103 @@
+"""The loop: from a simulator to a certified policy."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from threadpoolctl import threadpool_limits
+
+from bestpolicy.algorithms import Algorithm
+from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.simulators import GenerativeModel
+from bestpolicy.study import Outcome, Result, Study
+
+logger = logging.getLogger(__name__)
+
+_SMALL = 10**6  # entries of the features below which several BLAS threads cost more than they bring
+
+
+def identify(
+    model: GenerativeModel,
+    *,
+    epsilon: float,
+    delta: float,
+    algorithm: str | Algorithm | None = None,
+    seed: int | None = None,
+    max_samples: int | None = None,
+    max_seconds: float | None = None,
+    progress: Callable[[Study], None] | None = None,
+) -> Result:
+    """Find a policy within `epsilon` of optimal with probability at least 1 - `delta`.
+
+    Parameters
+    ----------
+    model : GenerativeModel
+        The simulator: `ExactSimulator`, `CallableSimulator`, or anything with ``problem`` and ``sample``.
+    epsilon, delta : float
+        What to certify. ``epsilon=0`` asks for an optimal policy (and never ends if two actions are tied).
+    algorithm : str or Algorithm, optional
+        "gss" if the problem is discounted, "gss-e" if episodic, by default.
+    seed : int, optional
+        The same seed gives the same answer. Drawn and recorded in the result if not given.
+    max_samples, max_seconds : optional
+        Budgets. A spent budget is an outcome, not an error: the result says what is certified.
+    progress : callable, optional
+        Called with the `Study` after every answered query.
+
+    Returns
+    -------
+    Result
+        Ctrl-C ends the run with the outcome "interrupted"; what was measured until then is in the result.
+
+    Raises
+    ------
+    SimulatorError
+        If the simulator fails. Its attribute ``study`` holds everything measured so far: mend the simulator and
+        go on with ``drive(error.study, model)``.
+    """
+    if not isinstance(model, GenerativeModel):
+        raise InvalidInput(
+            f"model must have a `problem` and a method `sample(pulls, rng)`. Got {type(model).__name__}; wrap a model "
+            "in ExactSimulator, or a function in CallableSimulator."
+        )
+    study = Study(
+        model.problem, epsilon=epsilon, delta=delta, algorithm=algorithm, seed=seed, max_samples=max_samples
+    )
+    return drive(study, model, max_seconds=max_seconds, progress=progress)
+
+
+def drive(
+    study: Study,
+    model: GenerativeModel,
+    *,
+    max_seconds: float | None = None,
+    progress: Callable[[Study], None] | None = None,
+) -> Result:
+    """Answer the queries of a study with a simulator until it is done."""
+    if max_seconds is not None and not max_seconds > 0:
+        raise InvalidInput(f"max_seconds must be positive. Got {max_seconds!r} instead.")
+    deadline = None if max_seconds is None else time.monotonic() + max_seconds
+    logger.info("%s with seed %d", study, study.seed)
+    threads = 1 if study.problem.features.size < _SMALL else None
+    with threadpool_limits(limits=threads):
+        try:
+            while not study.done:
+                for query in study.ask():
+                    try:
+                        study.tell(query, model.sample(query.pulls, query.rng()))
+                    except SimulatorError as error:
+                        if error.partial is not None:
+                            study.tell(query, error.partial, partial=True)
+                        error.study = study
+                        raise
+                if progress is not None:
+                    progress(study)
+                if deadline is not None and time.monotonic() > deadline:
+                    study.stop(Outcome.TIME)
+        except KeyboardInterrupt:
+            study.stop(Outcome.INTERRUPTED)
+    logger.info("%s", study)
+    return study.result()
+

@@ -1,0 +1,158 @@
+"""Wrap a user's own simulator.
+
+The function is called once per sample, or once per block of samples in its vectorised form. What comes back is
+checked: rewards are never clipped and bad output is never skipped, because either would break the guarantee
+without a word. The first bad answer raises a `SimulatorError` that names the pair and carries what was measured.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.problem import FloatArray, IntArray, Problem
+
+_BLOCK = 2**18
+
+
+class CallableSimulator:
+    """Simulator made from a function.
+
+    Parameters
+    ----------
+    problem : Problem
+    step : callable
+        ``step(state, action, rng) -> (reward, next_state)`` with the reward in [0, 1] and the next state in
+        0..S-1. If the problem is episodic and the function has a parameter named ``stage``, it is passed too
+        (0..H-1); without one the simulator is taken to be the same at every step.
+    vectorized : bool
+        If True, `step` takes and returns arrays of equal length: ``step(states, actions, rng) -> (rewards,
+        next_states)``.
+    """
+
+    def __init__(
+        self, problem: Problem, step: Callable[..., tuple[Any, Any]], *, vectorized: bool = False
+    ) -> None:
+        if not callable(step):
+            raise InvalidInput(f"step must be a function of (state, action, rng). Got {step!r} instead.")
+        self._problem = problem
+        self.step = step
+        self.vectorized = vectorized
+        self._takes_stage = problem.horizon is not None and _has_stage_parameter(step)
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that the simulator belongs to."""
+        return self._problem
+
+    def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
+        """Simulate each pair as often as asked."""
+        tally = Tally.empty(self.problem, pulls.pairs)
+        for stage, counts in enumerate(pulls.counts):
+            extra = {"stage": stage} if self._takes_stage else {}
+            for pairs in _blocks(pulls.pairs, counts):
+                states, actions = np.divmod(pairs, self.problem.actions)
+                measure = self._call_block if self.vectorized else self._call_each
+                rewards, next_states, failure = measure(states, actions, rng, extra)
+                done = len(rewards)
+                tally += Tally.from_samples(
+                    self.problem, states[:done], actions[:done], rewards, next_states, stage
+                )
+                if failure is not None:
+                    place = f"(state {states[done]}, action {actions[done]})" + (
+                        f" at step {stage}" if self.problem.horizon is not None else ""
+                    )
+                    message, cause = failure
+                    raise SimulatorError(f"pair {place}: {message}", partial=tally) from cause
+        return tally
+
+    def _call_each(
+        self, states: IntArray, actions: IntArray, rng: np.random.Generator, extra: dict[str, int]
+    ) -> _Measured:
+        rewards, next_states = np.empty(len(states)), np.empty(len(states), dtype=np.int64)
+        for i, (state, action) in enumerate(zip(states.tolist(), actions.tolist(), strict=True)):
+            try:
+                reward, next_state = self.step(state, action, rng, **extra)
+            except Exception as error:
+                return rewards[:i], next_states[:i], (_raised(error), error)
+            problem = _fault(reward, next_state, self.problem.states)
+            if problem:
+                return rewards[:i], next_states[:i], (problem, None)
+            rewards[i], next_states[i] = reward, next_state
+        return rewards, next_states, None
+
+    def _call_block(
+        self, states: IntArray, actions: IntArray, rng: np.random.Generator, extra: dict[str, int]
+    ) -> _Measured:
+        nothing = np.empty(0), np.empty(0, dtype=np.int64)
+        try:
+            answer = self.step(states, actions, rng, **extra)
+            rewards, next_states = (np.asarray(part) for part in answer)
+        except Exception as error:
+            return *nothing, (f"{_raised(error)} (vectorised call that starts at this pair)", error)
+        if rewards.shape != states.shape or next_states.shape != states.shape:
+            shapes = f"{rewards.shape} and {next_states.shape}"
+            return *nothing, (f"step returned arrays of shapes {shapes}, expected {states.shape} twice.", None)
+        good = _plausible(rewards, next_states, self.problem.states)
+        if not good.all():
+            first = int(np.argmin(good))
+            fault = _fault(rewards[first], next_states[first], self.problem.states)
+            return rewards[:first], next_states[:first], (fault or "step returned bad output.", None)
+        return rewards, next_states, None
+
+
+_Measured = tuple[FloatArray, IntArray, tuple[str, BaseException | None] | None]
+
+
+def _blocks(pairs: IntArray, counts: IntArray) -> Iterator[IntArray]:
+    """Spread the pulls of one stage over blocks of bounded size."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    for begin in range(0, total, _BLOCK):
+        yield pairs[np.searchsorted(ends, np.arange(begin, min(begin + _BLOCK, total)), side="right")]
+
+
+def _plausible(rewards: np.ndarray, next_states: np.ndarray, states: int) -> np.ndarray:  # type: ignore[type-arg]
+    try:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(
+                (rewards >= 0)
+                & (rewards <= 1)
+                & (next_states >= 0)
+                & (next_states < states)
+                & (next_states == np.floor(next_states))
+            )
+    except TypeError:
+        return np.zeros(rewards.shape, dtype=np.bool_)
+
+
+def _fault(reward: Any, next_state: Any, states: int) -> str | None:
+    """Say what is wrong with one answer of the simulator, or None."""
+    try:
+        value = float(reward)
+    except (TypeError, ValueError):
+        return f"reward {reward!r} is not a number."
+    if not 0.0 <= value <= 1.0:  # also catches NaN
+        return f"reward {value!r} is not in [0, 1]. Map rewards there affinely; clipping them would bias the answer."
+    try:
+        known = float(next_state) == int(next_state) and 0 <= int(next_state) < states
+    except (TypeError, ValueError, OverflowError):
+        known = False
+    shown = f"{next_state:g}" if isinstance(next_state, int | float | np.number) else repr(next_state)
+    return None if known else f"next state {shown} is not one of 0..{states - 1}."
+
+
+def _raised(error: Exception) -> str:
+    return f"the simulator raised {type(error).__name__}: {error}"
+
+
+def _has_stage_parameter(step: Callable[..., Any]) -> bool:
+    try:
+        return "stage" in inspect.signature(step).parameters
+    except (TypeError, ValueError):
+        return False

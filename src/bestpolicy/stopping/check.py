@@ -1,0 +1,40 @@
+"""What a stopping rule says when it looks at the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bestpolicy.problem import IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """One look of a stopping rule at the data.
+
+    Attributes
+    ----------
+    rounds, samples : int
+        Rounds t and simulator calls so far (the same if discounted, H calls a round if episodic).
+    policy : int array (stages, S)
+        The policy that would be returned now.
+    statistic, threshold : float
+        The run may stop once the statistic exceeds the threshold.
+    passed : bool
+        Whether what was asked is certified.
+    epsilon : float
+        What is certified for `policy` at this check (inf if nothing yet).
+    gap : float
+        Smallest estimated difference of best and second-best action.
+    rule : str
+        The statement that certifies.
+    """
+
+    rounds: int
+    samples: int
+    policy: IntArray
+    statistic: float
+    threshold: float
+    passed: bool
+    epsilon: float
+    gap: float
+    rule: str

@@ -1,0 +1,198 @@
+"""Ellipsoids that contain the estimation error at all times, with any predictable sampling rule.
+
+Setting. F_i is the history, b_i ∈ R^D is known before sample i, η_i is its noise (mean zero given the history),
+S_t = Σ_{i≤t} b_i η_i. Episodic problems concatenate the stages: D = dH, and b_i is non-zero only in the block of its stage.
+
+**Lemma S** (sub-Gaussian). Let E[exp(l η_i) | F_{i-1}] ≤ exp(l² s_i²/2) for all l, Σ_t = Σ s_i² b_i b_iᵀ, Γ > 0 fixed beforehand. Then
+
+    P( ∃t: ‖S_t‖²_{(Γ+Σ_t)⁻¹} > 2 log(1/δ) + log det(I + Γ⁻¹Σ_t) ) ≤ δ.
+
+*Proof.* exp(uᵀS_t - uᵀΣ_t u/2) is a supermartingale for every u; so is its average over u ~ N(0, Γ⁻¹), which equals
+det(I + Γ⁻¹Σ_t)^{-1/2} exp(‖S_t‖²_{(Γ+Σ_t)⁻¹}/2); Ville's inequality.
+
+**Lemma B** (Bernstein). Let |η_i| ≤ Λ_i, Var(η_i | F_{i-1}) = v_i, Σ_t = Σ v_i b_i b_iᵀ, β ≥ Λ_i ‖b_i‖_{Γ⁻¹} always, R > 0 fixed beforehand,
+κ = g(Rβ) with g(a) = 2(eᵃ - 1 - a)/a². With probability at least 1-δ, at all t with
+√(2 log(2/δ) + log det(I + Γ⁻¹Σ_t)) + √(2D) ≤ R,
+
+    ‖S_t‖²_{(Γ+Σ_t)⁻¹} ≤ κ (2 log(2/δ) + log det(I + Γ⁻¹Σ_t)).
+
+*Proof.* For ‖u‖_Γ ≤ R, |uᵀb_i|Λ_i ≤ Rβ, so E exp(uᵀb_i η_i) ≤ exp(κ v_i (uᵀb_i)²/2) (Bennett; g increases): exp(uᵀS_t - κuᵀΣ_t u/2) is
+a supermartingale. Average it over N(0, (κΓ)⁻¹) truncated to ‖u‖_Γ ≤ R: the average is at least
+det(I + Γ⁻¹Σ)^{-1/2} exp(‖S‖²_{(Γ+Σ)⁻¹}/2κ) × (posterior mass of the ball), the posterior being N(m, (κ(Γ+Σ))⁻¹) with
+‖m‖_Γ ≤ ‖S‖_{(Γ+Σ)⁻¹}/κ and a centred part of E‖·‖²_Γ ≤ D/κ. At the boundary the side condition makes the mass at least 1/2 (Chebyshev,
+κ ≥ 1), and the average is even and convex along rays, hence larger beyond the boundary; Ville.
+
+Both stay true when Σ_t is replaced by any Σ̄ ≥ Σ_t and Λ by anything larger (left side falls, right side grows; the side condition is
+tested with Σ̄). Hence x = G⁻¹S_t satisfies |vᵀx| ≤ √(vᵀMv) for *all* v at once, M = radius² · G⁻¹(Γ+Σ̄)G⁻¹.
+
+**Scales.** How large Σ_t will be is not known beforehand, so the lemmas are used for Γ_i = 4ⁱΓ_0, i = 0, 1, …, with confidence q_i δ each,
+Σ q_i = 1: nine tenths spread evenly over the first scales, the rest falling off. At any time, and for each direction, the best scale counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+
+from bestpolicy.problem import FloatArray
+
+_EVEN = 14  # scales that share nine tenths of the confidence: they span a factor 4¹³ in samples × variance
+_SCALES = 32
+_KEPT = 3  # scales worth measuring directions with; the others are far off
+
+
+def _shares() -> FloatArray:
+    index = np.arange(_SCALES)
+    tail = np.maximum(index - _EVEN + 1, 1)
+    shares: FloatArray = np.where(index < _EVEN, 0.9 / _EVEN, 0.1 / (tail * (tail + 1)))
+    return shares
+
+
+SHARES = _shares()
+FACTORS = 4.0 ** np.arange(_SCALES)
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What has to be fixed before the samples that it is used on.
+
+    Attributes
+    ----------
+    base : array (stages, d, d)
+        Γ_0, positive definite.
+    ratio : float
+        c_0: the side condition of Lemma B asks for no more than Γ ≈ c_0 Σ/2.
+    largest : array (stages,)
+        Supremum of ‖b‖ in Γ_0⁻¹ over all pairs that may be sampled and all weights that may be used.
+    """
+
+    base: FloatArray
+    ratio: float
+    largest: FloatArray
+
+    @property
+    def total_dimension(self) -> int:
+        """D: d times the number of stages."""
+        return self.base.shape[0] * self.base.shape[1]
+
+    def eigenvalues(self, spread: FloatArray) -> FloatArray:
+        """Eigenvalues of Γ_0⁻¹Σ, (stages, d), for Σ (stages, d, d)."""
+        inverse_root = np.linalg.inv(np.linalg.cholesky(self.base))
+        values = np.linalg.eigvalsh(inverse_root @ spread @ inverse_root.swapaxes(1, 2))
+        # Rounding can only make log det too small by 1e-12 or so; tiny negative eigenvalues are zeros.
+        return np.clip(values, 0.0, None)
+
+    def log_determinants(self, eigenvalues: FloatArray) -> FloatArray:
+        """log det(I + Γ_i⁻¹Σ) of every scale, (scales,)."""
+        total: FloatArray = np.log1p(eigenvalues[..., None] / FACTORS).sum(axis=(0, 1))
+        return total
+
+
+def best_ratio(dimension: int, log_term: float) -> float:
+    """The c that minimises (1+c)(2l + d log(1+1/c)): the best size of Γ relative to Σ."""
+    grid = np.geomspace(0.02, 5.0, 200)
+    cost = (1 + grid) * (2 * log_term + dimension * np.log1p(1 / grid))
+    return float(grid[cost.argmin()])
+
+
+def make_prior(
+    information: FloatArray, features: FloatArray, *, first_rounds: float, least_variance: float, delta: float,
+    least_weight: float = 1.0,
+) -> Prior:
+    """Return the prior Γ_0 = c_0 · first_rounds · least_variance · Λ, from quantities known beforehand.
+
+    Parameters
+    ----------
+    information : array (stages, d, d)
+        Λ(ω) of the design that will roughly be followed.
+    features : array (K, d)
+        Features of all pairs that may be sampled.
+    first_rounds, least_variance : float
+        Number of rounds and variance of a sample from which on the bound is to be sharp.
+    delta : float
+        Confidence, for the choice of c_0.
+    least_weight : float
+        u_min: no sample will ever get a smaller weight.
+    """
+    dimension = information.shape[0] * information.shape[1]
+    ratio = best_ratio(dimension, log(2 / (SHARES[0] * delta)))
+    base = ratio * first_rounds * least_variance * information
+    norms = np.einsum("kd,hde,ke->hk", features, np.linalg.inv(base), features)
+    return Prior(base, ratio, np.sqrt(norms.max(axis=1)) / least_weight)
+
+
+def sub_gaussian_ellipsoids(
+    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, log_count: float, delta: float
+) -> FloatArray:
+    """Matrices M of Lemma S for the most useful scales, (scales kept, stages, d, d).
+
+    Parameters
+    ----------
+    prior : Prior
+    gram_inverse : array (stages, d, d)
+    spread : array (stages, d, d)
+        Σ̄ ≥ Σ s_i² b_i b_iᵀ.
+    log_count : float
+        log of the number of noise sequences that share δ (0 for one).
+    delta : float
+    """
+    eigenvalues = prior.eigenvalues(spread)
+    radii = 2 * (np.log(1 / (SHARES * delta)) + log_count) + prior.log_determinants(eigenvalues)
+    return _shaped(prior, gram_inverse, spread, eigenvalues, radii)
+
+
+def bernstein_ellipsoids(
+    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, ranges: FloatArray, delta: float
+) -> FloatArray:
+    """Matrices M of Lemma B for the most useful scales at which its side condition holds, (scales kept, stages, d, d).
+
+    Parameters
+    ----------
+    prior : Prior
+    gram_inverse : array (stages, d, d)
+    spread : array (stages, d, d)
+        Σ̄ ≥ Σ v_i b_i b_iᵀ.
+    ranges : array (stages,)
+        Bound on |η| at each stage.
+    delta : float
+    """
+    eigenvalues = prior.eigenvalues(spread)
+    log_terms = np.log(2 / (SHARES * delta))
+    log_determinants = prior.log_determinants(eigenvalues)
+    dimension = prior.total_dimension
+    slack = np.sqrt(2 * dimension)
+    limits = np.sqrt(2 * log_terms + dimension * np.log1p(2 / prior.ratio)) + slack
+    reached = np.sqrt(2 * log_terms + log_determinants) + slack
+    inflation = bennett(limits * (ranges * prior.largest).max() / np.sqrt(FACTORS))
+    radii = np.where(reached <= limits, inflation * (2 * log_terms + log_determinants), np.inf)
+    return _shaped(prior, gram_inverse, spread, eigenvalues, radii)
+
+
+def bennett(exponents: FloatArray) -> FloatArray:
+    """g(a) = 2(eᵃ - 1 - a)/a² ≥ 1, for a ≥ 0; inf where it overflows."""
+    a = np.minimum(exponents, 500.0)
+    small = a < 1e-2
+    safe = np.where(small, 1.0, a)
+    # The series is cut after its quadratic term; the next, a³/60, is added in full to stay on the safe side.
+    value = np.where(small, 1 + a / 3 + a**2 / 12 + a**3 / 30, 2 * (np.expm1(safe) - safe) / safe**2)
+    return np.where(exponents < 500.0, value, np.inf)
+
+
+def widths(metrics: FloatArray, vectors: FloatArray) -> FloatArray:
+    """min over M of √(vᵀMv), (n,), for metrics (m, d, d) and vectors (n, d); inf if there is no metric."""
+    best = np.full(len(vectors), np.inf)
+    for metric in metrics:
+        np.minimum(best, np.einsum("nd,nd->n", vectors @ metric, vectors), out=best)
+    return np.sqrt(np.clip(best, 0.0, None))
+
+
+def _shaped(
+    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, eigenvalues: FloatArray, radii: FloatArray
+) -> FloatArray:
+    """radius² · G⁻¹(Γ_i + Σ)G⁻¹ for the scales with the smallest volume."""
+    volumes = np.log(radii) * prior.total_dimension + np.log(FACTORS + eigenvalues[..., None]).sum(axis=(0, 1))
+    kept = [i for i in np.argsort(volumes)[:_KEPT] if np.isfinite(radii[i])]
+    shapes = [radii[i] * (gram_inverse @ (FACTORS[i] * prior.base + spread) @ gram_inverse) for i in kept]
+    return np.array(shapes).reshape(-1, *gram_inverse.shape)

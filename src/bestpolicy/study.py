@@ -1,0 +1,353 @@
+"""Own the loop: ask what to simulate, tell what came out.
+
+::
+
+    study = Study(problem, epsilon=0.1, delta=0.05)
+    while not study.done:
+        for query in study.ask():
+            study.tell(query, my_lab.measure(query.pulls, query.rng()))
+    result = study.result()
+
+A study is deterministic: the same answers to the same queries give the same result. The random stream of a query
+depends on the seed and the query's index alone, whoever answers it and when.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import floor, inf
+from typing import Any
+
+import numpy as np
+
+from bestpolicy._version import __version__
+from bestpolicy.algorithms import Algorithm, find_algorithm
+from bestpolicy.assumptions import check_features, require
+from bestpolicy.errors import InvalidInput
+from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.problem import IntArray, Problem
+from bestpolicy.stopping import Check
+
+
+class Outcome(StrEnum):
+    """Why a run ended."""
+
+    CERTIFIED = "certified"
+    BUDGET = "sample budget spent"
+    TIME = "time budget spent"
+    INTERRUPTED = "interrupted"
+    GAVE_UP = "gave up"
+    RUNNING = "still running"
+
+
+@dataclass(frozen=True)
+class Query:
+    """Pairs to simulate.
+
+    Attributes
+    ----------
+    index : int
+        Position of the query in the study.
+    pulls : Pulls
+        How often to simulate which pairs, per stage.
+    seed : int
+        The study's seed.
+    attempt : int
+        Grows when the rest of a query is asked again after a partial answer.
+    """
+
+    index: int
+    pulls: Pulls
+    seed: int
+    attempt: int = 0
+
+    def rng(self) -> np.random.Generator:
+        """Return the random stream that belongs to this query."""
+        key = (1, self.index, self.attempt)
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run found and what is certified of it.
+
+    Attributes
+    ----------
+    algorithm : str
+    asked_epsilon, delta : float
+    policy : int array (S,) or (H, S)
+    certified : bool
+        Whether the policy is within `epsilon` of optimal with probability at least 1 - delta, as asked.
+    epsilon : float
+        What is certified (may be better than asked; inf if nothing is).
+    outcome : Outcome
+    explanation : str
+        Why the run ended and what to do, in a sentence.
+    rounds, samples : int
+        Rounds, and simulator calls (H per round if episodic).
+    statistic, threshold, gap : float
+        Of the last check.
+    seed : int
+    seconds : float
+    checks : tuple of Check
+        The trace of the run.
+    """
+
+    algorithm: str
+    asked_epsilon: float
+    delta: float
+    policy: IntArray
+    certified: bool
+    epsilon: float
+    outcome: Outcome
+    explanation: str
+    rounds: int
+    samples: int
+    statistic: float
+    threshold: float
+    gap: float
+    rule: str
+    seed: int
+    seconds: float
+    checks: tuple[Check, ...]
+
+    def to_dict(self, model: str = "") -> dict[str, Any]:
+        """Return what is worth printing, ready for JSON (numbers that are not finite become None)."""
+        return {
+            "algorithm": self.algorithm,
+            "model": model,
+            "epsilon": self.asked_epsilon,
+            "delta": self.delta,
+            "certified": self.certified,
+            "certified_epsilon": _finite(self.epsilon),
+            "outcome": str(self.outcome),
+            "explanation": self.explanation,
+            "policy": self.policy.tolist(),
+            "rounds": self.rounds,
+            "samples": self.samples,
+            "statistic": _finite(self.statistic),
+            "threshold": _finite(self.threshold),
+            "gap": _finite(self.gap),
+            "rule": self.rule,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "version": __version__,
+        }
+
+
+class Study:
+    """A run whose loop belongs to the caller.
+
+    Parameters
+    ----------
+    problem : Problem
+    epsilon : float
+        The policy shall be within `epsilon` ≥ 0 of optimal; 0 asks for an optimal policy.
+    delta : float
+        Allowed probability of error, in (0, 1).
+    algorithm : str or Algorithm, optional
+        "gss" if discounted and "gss-e" if episodic by default.
+    seed : int, optional
+        Drawn and recorded if not given.
+    max_samples : int, optional
+        Budget of simulator calls.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        epsilon: float,
+        delta: float,
+        algorithm: str | Algorithm | None = None,
+        seed: int | None = None,
+        max_samples: int | None = None,
+    ) -> None:
+        if not isinstance(problem, Problem):
+            raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
+        self.problem = problem
+        self.epsilon = _number("epsilon", epsilon, 0 <= _float(epsilon) < inf, "a finite number ≥ 0")
+        self.delta = _number("delta", delta, 0 < _float(delta) < 1, "strictly between 0 and 1")
+        self.max_samples = _whole("max_samples", max_samples, 1)
+        self.seed = secrets.randbits(63) if seed is None else _whole("seed", seed, 0) or 0
+        self.algorithm = find_algorithm(algorithm, problem)
+        require(check_features(problem))
+
+        self.checks: list[Check] = []
+        self.samples = 0
+        self.outcome = Outcome.RUNNING
+        self._started = time.monotonic()
+        self._seconds: float | None = None
+        self._query: Query | None = None
+        self._received: Tally | None = None
+        stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
+        self._run = self.algorithm.run(problem, self.epsilon, self.delta, np.random.default_rng(stream))
+        if not (problem.distinct.sum(axis=1) > 1).any():
+            self._record(_nothing_to_choose(problem))
+            self.stop(Outcome.CERTIFIED)
+        else:
+            self._advance(None)
+
+    def __repr__(self) -> str:
+        return f"Study({self.algorithm.name} on {self.problem!r}: {self.samples} samples, {self.outcome})"
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing more to ask."""
+        return self.outcome is not Outcome.RUNNING
+
+    def ask(self) -> list[Query]:
+        """Return the queries whose answers are awaited (the same ones until they are told)."""
+        return [] if self._query is None or self.done else [self._query]
+
+    def tell(self, query: Query, tally: Tally, *, partial: bool = False) -> None:
+        """Hand in what was measured for a query.
+
+        Parameters
+        ----------
+        query : Query
+            One of those that `ask` returned. Telling a query again that was already told changes nothing.
+        tally : Tally
+            Exactly the pulls that were asked for.
+        partial : bool
+            Accept fewer: they are kept, and `ask` then returns the rest of the query.
+        """
+        current = self._query
+        if current is None or (query.index, query.attempt) < (current.index, current.attempt):
+            return
+        if (query.index, query.attempt) != (current.index, current.attempt):
+            raise InvalidInput(f"query {query.index} was never asked. Tell only what Study.ask returned.")
+        rest = current.pulls.minus(tally)
+        if rest.total and not partial:
+            raise InvalidInput(
+                f"query {query.index} asked for {current.pulls.total} samples, the tally has {tally.samples}. "
+                "Tell all of them, or pass partial=True to be asked for the rest."
+            )
+        self.samples += tally.samples
+        self._received = tally if self._received is None else self._received + tally
+        if rest.total:
+            self._query = replace(current, pulls=rest, attempt=current.attempt + 1)
+        else:
+            received, self._received = self._received, None
+            self._advance(received)
+
+    def stop(self, outcome: Outcome = Outcome.INTERRUPTED) -> None:
+        """End the study now; `result` then says what is certified so far."""
+        if not self.done:
+            self.outcome = outcome
+            self._seconds = time.monotonic() - self._started
+            self._run.close()
+
+    def result(self) -> Result:
+        """Return what is known now, certified or not."""
+        last = self.checks[-1] if self.checks else None
+        policy = last.policy if last else np.tile(self.problem.mask.argmax(axis=1), (self.problem.stages, 1))
+        seconds = time.monotonic() - self._started if self._seconds is None else self._seconds
+        return Result(
+            algorithm=self.algorithm.name,
+            asked_epsilon=self.epsilon,
+            delta=self.delta,
+            policy=policy[0] if self.problem.horizon is None else policy,
+            certified=self.outcome is Outcome.CERTIFIED,
+            epsilon=last.epsilon if last else inf,
+            outcome=self.outcome,
+            explanation=self._explanation(last),
+            rounds=self.samples // self.problem.stages,
+            samples=self.samples,
+            statistic=last.statistic if last else 0.0,
+            threshold=last.threshold if last else inf,
+            gap=last.gap if last else inf,
+            rule=last.rule if last else "",
+            seed=self.seed,
+            seconds=seconds,
+            checks=tuple(self.checks),
+        )
+
+    def forecast(self) -> float:
+        """Simulator calls that the whole run should need, judged by the last check; nan before the first."""
+        if not self.checks:
+            return float("nan")
+        return self.algorithm.predicted_samples(self.problem, self.checks[-1].gap, self.epsilon, self.delta)
+
+    def _advance(self, tally: Tally | None) -> None:
+        """Give the algorithm its tally and see what it wants next."""
+        index = 0 if self._query is None else self._query.index + 1
+        self._query = None
+        try:
+            request = next(self._run) if tally is None else self._run.send(tally)
+        except StopIteration as end:
+            check: Check = end.value
+            self._record(check)
+            self.stop(Outcome.CERTIFIED if check.passed else Outcome.GAVE_UP)
+            return
+        if request.check is not None:
+            self._record(request.check)
+        pulls = self._within_budget(request.pulls)
+        if pulls.total == 0:
+            self.stop(Outcome.BUDGET)
+        else:
+            self._query = Query(index, pulls, self.seed)
+
+    def _within_budget(self, pulls: Pulls) -> Pulls:
+        left = inf if self.max_samples is None else self.max_samples - self.samples
+        if pulls.total <= left:
+            return pulls
+        share = left / pulls.total if self.algorithm.anytime else 0.0
+        return Pulls(pulls.pairs, np.floor(pulls.counts * share).astype(np.int64))
+
+    def _record(self, check: Check) -> None:
+        if self.checks and np.array_equal(self.checks[-1].policy, check.policy):
+            check = replace(check, policy=self.checks[-1].policy)  # most policies of a trace are one and the same
+        self.checks.append(check)
+
+    def _explanation(self, last: Check | None) -> str:
+        if self.outcome is Outcome.CERTIFIED and last is not None:
+            quality = "optimal" if last.epsilon == 0 else f"within {last.epsilon:g} of optimal"
+            return f"The policy is {quality} with probability at least {1 - self.delta:g} ({last.rule})."
+        why = {
+            Outcome.BUDGET: f"The budget of {self.max_samples} simulator calls is spent",
+            Outcome.TIME: "The time is up",
+            Outcome.INTERRUPTED: "The run was interrupted",
+            Outcome.GAVE_UP: "The largest number of samples was reached; two actions may be tied (try epsilon > 0)",
+            Outcome.RUNNING: "The run is not over",
+        }.get(self.outcome, "")
+        known = inf if last is None else last.epsilon
+        certified = "nothing is certified" if known == inf else f"the policy is certified within {known:g}"
+        forecast = self.forecast()
+        outlook = f"; about {forecast:.2g} calls would be needed in all" if 0 < forecast < inf else ""
+        return f"{why}: {certified} yet{outlook}."
+
+
+def _nothing_to_choose(problem: Problem) -> Check:
+    """Without a state that has two distinct actions every policy is optimal, and no sample is needed."""
+    policy = np.tile(problem.mask.argmax(axis=1), (problem.stages, 1))
+    return Check(0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions")
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if np.isfinite(number) else None
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _number(name: str, value: Any, good: bool, expected: str) -> float:
+    if not good:
+        raise InvalidInput(f"{name} must be {expected}. Got {value!r} instead.")
+    return float(value)
+
+
+def _whole(name: str, value: Any, least: int) -> int | None:
+    if value is None:
+        return None
+    number = _float(value)
+    if isinstance(value, bool) or not np.isfinite(number) or number != floor(number) or number < least:
+        raise InvalidInput(f"{name} must be a whole number of at least {least}. Got {value!r} instead.")
+    return int(value)

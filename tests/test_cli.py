@@ -1,0 +1,246 @@
+"""The command line, as a user sees it: a subprocess."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bestpolicy as bp
+from tests.models import near_tie, random_mdp
+
+COMMAND = [str(Path(sys.executable).parent / "bestpolicy")]
+
+
+def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        COMMAND + [str(a) for a in arguments], capture_output=True, text=True, timeout=120, cwd=cwd, check=False
+    )
+
+
+def assert_one_error_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("Error: ")
+    for word in words:
+        assert word in lines[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_identify_prints_one_json_object():
+    done = run("identify", "two-state", "--epsilon", 0.1, "--delta", 0.05, "--seed", 7, "--json")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    answer = json.loads(done.stdout)
+    keys = "algorithm model epsilon delta certified outcome policy rounds samples statistic threshold gap seed"
+    assert set(keys.split()) | {"seconds", "version"} <= set(answer)
+    assert (answer["algorithm"], answer["model"], answer["seed"]) == ("gss", "two-state", 7)
+    assert answer["certified"] is True
+    assert bp.instances.load("two-state").loss(answer["policy"]) <= 0.1
+    again = json.loads(run("identify", "two-state", "--epsilon", 0.1, "--delta", 0.05, "--seed", 7, "--json").stdout)
+    assert {k: v for k, v in answer.items() if k != "seconds"} == {k: v for k, v in again.items() if k != "seconds"}
+
+
+def test_identify_for_people(tmp_path):
+    mdp = random_mdp(2, states=3, actions=2, dimension=3, horizon=2)
+    mdp.save(tmp_path / "mine.npz")
+    done = run("identify", tmp_path / "mine.npz", "--epsilon", 0.5, "--delta", 0.1, "--seed", 0)
+    assert done.returncode == 0
+    for word in ("certified", "within 0.5 of optimal with probability at least 0.9", "gss-e", "seed 0", "policy"):
+        assert word in done.stdout
+
+
+def test_a_spent_budget_exits_with_3_and_was_predicted():
+    done = run("identify", "riverswim", "--epsilon", 0.01, "--delta", 0.05, "--max-samples", "1e6", "--json")
+    assert done.returncode == 3
+    answer = json.loads(done.stdout)
+    assert answer["outcome"] == "sample budget spent"
+    assert answer["certified"] is False
+    assert answer["samples"] <= 10**6
+    assert "predicted to need about" in done.stderr
+
+
+def test_ctrl_c_exits_with_130_and_prints_what_is_known(tmp_path):
+    near_tie(0.0).save(tmp_path / "tie.npz")
+    process = subprocess.Popen(
+        [*COMMAND, "identify", "simplex-large", "--epsilon", "0", "--delta", "0.1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(2.0)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert process.returncode in (0, 130)  # a fast machine may be done by then
+    if out:
+        assert json.loads(out)["outcome"] in ("interrupted", "certified")
+
+
+def broken_files(folder: Path) -> dict[str, tuple[Path, tuple[str, ...]]]:
+    mdp = random_mdp(0)
+    good = {"features": mdp.problem.features, "theta": mdp.theta[0], "mu": mdp.mu[0], "discount": 0.9}
+    flat = np.concatenate([mdp.problem.features] * 2, axis=2)
+    nan = good["features"].copy()
+    nan[1, 2, 0] = np.nan
+    negative = good["mu"].copy()
+    negative[0] -= 1.0
+    negative[1] += 1.0
+    cases: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
+        "nan": (good | {"features": nan}, ("state 1, action 2", "finite")),
+        "shape": (good | {"theta": np.ones(7)}, ("theta must have shape", "(7,)")),
+        "rows": (good | {"mu": 1.3 * good["mu"]}, ("0.3", "Rescale mu")),
+        "negative": (good | {"mu": negative}, ("smallest transition probability", "Correct mu")),
+        "rewards": (good | {"theta": 3 * good["theta"]}, ("largest mean reward", "affinely")),
+        "discount1": (good | {"discount": 1.0}, ("discount", "horizon instead")),
+        "both": (good | {"horizon": 3}, ("Got both",)),
+        "neither": ({k: v for k, v in good.items() if k != "discount"}, ("Got neither",)),
+        "rank": (
+            good | {"features": flat, "theta": np.tile(good["theta"], 2) / 2, "mu": np.tile(good["mu"], 2) / 2},
+            ("rank", "rank_reduction"),
+        ),
+        "nofeatures": ({"theta": good["theta"]}, ("lacks the key 'features'",)),
+        "typo": (good | {"thetta": good["theta"]}, ("Did you mean 'theta'",)),
+        "objects": ({"features": np.array([{"a": 1}], dtype=object)}, ("pickled",)),
+        "nomodel": ({k: v for k, v in good.items() if k not in ("theta", "mu")}, ("lacks theta or mu",)),
+    }
+    files = {}
+    for name, (arrays, words) in cases.items():
+        np.savez(folder / f"{name}.npz", **arrays)
+        files[name] = (folder / f"{name}.npz", words)
+    (folder / "pickle.npz").write_bytes(pickle.dumps({"features": 1}))
+    files["pickle"] = (folder / "pickle.npz", ("npz",))
+    (folder / "empty.npz").write_bytes(b"")
+    files["empty"] = (folder / "empty.npz", ("npz",))
+    np.savez(folder / "truncated.npz", **good)
+    (folder / "truncated.npz").write_bytes((folder / "truncated.npz").read_bytes()[:200])
+    files["truncated"] = (folder / "truncated.npz", ("npz",))
+    np.save(folder / "array.npy", np.ones(3))
+    os.rename(folder / "array.npy", folder / "array.npz")
+    files["single array"] = (folder / "array.npz", ("single array",))
+    files["missing"] = (folder / "missing.npz", ("no such file",))
+    return files
+
+
+def test_bad_files_give_one_error_line(tmp_path):
+    for name, (path, words) in broken_files(tmp_path).items():
+        done = run("identify", path, "--epsilon", 0.1, "--delta", 0.1)
+        try:
+            assert_one_error_line(done, *words)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {done.stderr}") from error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("identify", "riverswm", "--epsilon", 0.1, "--delta", 0.1), ("riverswm", "'riverswim'")),
+        (("identify", "riverswim", "--epsilon", -1, "--delta", 0.1), ("epsilon", "≥ 0", "-1")),
+        (("identify", "riverswim", "--epsilon", "nan", "--delta", 0.1), ("epsilon",)),
+        (("identify", "riverswim", "--epsilon", 0.1, "--delta", 0), ("delta", "between 0 and 1")),
+        (("identify", "riverswim", "--epsilon", 0.1, "--delta", 1), ("delta",)),
+        (("identify", "riverswim", "--epsilon", "tiny", "--delta", 0.1), ("tiny", "--help")),
+        (("identify", "riverswim", "--epsilon", 0.1), ("--delta", "--help")),
+        (("identify", "riverswim", "--epsilon", 0.1, "--delta", 0.1, "--algorithm", "gsss"), ("'gss'",)),
+        (("identify", "riverswim", "--epsilon", 0.1, "--delta", 0.1, "--seed", -3), ("seed",)),
+        (("identify", "riverswim", "--epsilon", 0.1, "--delta", 0.1, "--max-samples", "1.5"), ("1.5",)),
+        (("identify", "riverswim", "--epsilon", 0.1, "--delta", 0.1, "--max-seconds", "-1"), ("max_seconds",)),
+        (("identfy", "riverswim"), ("identfy",)),
+        (("design", "riverswim", "--tolerance", "-1"), ("tolerance",)),
+        (("design", "nowhere.npz"), ("no such file",)),
+        (("check", "gridd"), ("'grid'",)),
+    ],
+)
+def test_bad_usage_gives_one_error_line(arguments, words):
+    assert_one_error_line(run(*arguments), *words)
+
+
+def test_design_json_certifies_itself(tmp_path):
+    mdp = random_mdp(9, states=10, actions=4, dimension=5, masked=True)
+    problem = mdp.problem
+    np.savez(tmp_path / "problem.npz", features=problem.features, discount=0.9, mask=problem.mask)
+    done = run("design", tmp_path / "problem.npz", "--tolerance", "1e-6", "--json")
+    assert done.returncode == 0
+    answer = json.loads(done.stdout)
+    assert set(answer) == {"states", "actions", "weights", "worst_leverage", "tolerance"}
+    chosen = problem.features[answer["states"], answer["actions"]]
+    assert problem.mask[answer["states"], answer["actions"]].all()
+    assert sum(answer["weights"]) == pytest.approx(1)
+    matrix = (chosen.T * answer["weights"]) @ chosen
+    features = problem.pair_features
+    leverage = np.einsum("ni,ij,nj->n", features, np.linalg.inv(matrix), features)
+    assert leverage.max() == pytest.approx(answer["worst_leverage"], rel=1e-9)
+    assert leverage.max() <= 5 * (1 + 1e-6)
+    assert len(answer["states"]) <= 15
+    text = run("design", tmp_path / "problem.npz").stdout
+    assert "worst leverage" in text
+
+
+def test_check_reports_every_assumption(tmp_path):
+    done = run("check", "inventory")
+    assert done.returncode == 0
+    for word in ("rank of the features", "all-ones", "smallest transition probability", "largest mean reward", "whitened"):
+        assert word in done.stdout
+    assert "FAILS" not in done.stdout
+    mdp = random_mdp(0)
+    np.savez(
+        tmp_path / "bad.npz", features=mdp.problem.features, theta=2 * mdp.theta[0], mu=1.3 * mdp.mu[0], discount=0.9
+    )
+    done = run("check", tmp_path / "bad.npz")
+    assert done.returncode == 2
+    assert done.stdout.count("FAILS") == 2
+    assert "state" in done.stdout
+    assert done.stderr.startswith("Error: 2 of")
+    report = json.loads(run("check", tmp_path / "bad.npz", "--json").stdout)
+    assert report["passed"] is False
+    assert {f["name"] for f in report["findings"] if not f["passed"] and f["required"]} == {
+        "largest |sum of a row of transition probabilities - 1|",
+        "largest mean reward",
+    }
+
+
+def test_check_of_a_rank_deficient_file_still_reports(tmp_path):
+    mdp = random_mdp(0)
+    np.savez(tmp_path / "flat.npz", features=np.concatenate([mdp.problem.features] * 2, axis=2), discount=0.9)
+    done = run("check", tmp_path / "flat.npz")
+    assert done.returncode == 2
+    assert "FAILS" in done.stdout
+    assert "rank" in done.stderr
+
+
+def test_instances_lists_all():
+    done = run("instances", "--json")
+    rows = json.loads(done.stdout)
+    assert {row["name"] for row in rows} == {instance.name for instance in bp.instances.catalogue()}
+    assert {"B1", "B15"} <= {row["alias"] for row in rows}
+    text = run("instances").stdout
+    assert "riverswim" in text
+    assert "γ = 0.9" in text
+
+
+def test_demo_writes_its_table(tmp_path):
+    done = run("demo", "--output", tmp_path / "results")
+    assert done.returncode == 0
+    rows = json.loads((tmp_path / "results" / "demo.json").read_text())
+    assert all(row["certified"] and row["true_loss"] <= row["epsilon"] for row in rows)
+    assert all(0.8 < row["samples_over_formula"] < 1.6 for row in rows)
+    with open(tmp_path / "results" / "demo.csv") as file:
+        assert [row["instance"] for row in csv.DictReader(file)] == [row["instance"] for row in rows]
+
+
+def test_help_teaches():
+    for arguments in ((), ("identify",), ("design",), ("check",), ("instances",), ("demo",)):
+        done = run(*arguments, "--help")
+        assert done.returncode == 0
+        assert len(done.stdout) > 200
+    assert run("--version").stdout.strip().endswith(bp.__version__)

@@ -1,0 +1,190 @@
+"""identify, ask and tell: budgets, seeds, interruptions, faults."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bestpolicy as bp
+from tests.models import near_tie, random_mdp
+
+MDP = near_tie(0.3)
+EPISODIC = random_mdp(2, states=3, actions=2, dimension=3, horizon=2)
+
+
+def run_by_hand(mdp, **settings):
+    study = bp.Study(mdp.problem, **settings)
+    simulator = bp.ExactSimulator(mdp)
+    while not study.done:
+        for query in study.ask():
+            study.tell(query, simulator.sample(query.pulls, query.rng()))
+    return study.result()
+
+
+@pytest.mark.parametrize("mdp", [MDP, EPISODIC])
+def test_owning_the_loop_gives_the_same_as_identify(mdp):
+    settings = {"epsilon": 0.2, "delta": 0.1, "seed": 4}
+    ours, theirs = run_by_hand(mdp, **settings), bp.identify(bp.ExactSimulator(mdp), **settings)
+    assert ours.samples == theirs.samples
+    assert ours.statistic == theirs.statistic
+    np.testing.assert_array_equal(ours.policy, theirs.policy)
+    assert ours.certified
+    assert theirs.outcome is bp.Outcome.CERTIFIED
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    runs = [bp.identify(bp.ExactSimulator(MDP), epsilon=0.2, delta=0.1, seed=seed) for seed in (1, 1, 2)]
+    assert runs[0].statistic == runs[1].statistic != runs[2].statistic
+    unseeded = bp.identify(bp.ExactSimulator(MDP), epsilon=0.2, delta=0.1)
+    again = bp.identify(bp.ExactSimulator(MDP), epsilon=0.2, delta=0.1, seed=unseeded.seed)
+    assert again.statistic == unseeded.statistic
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epsilon": -0.1}, "epsilon must be a finite number ≥ 0. Got -0.1"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"epsilon": float("inf")}, "epsilon"),
+        ({"epsilon": "small"}, "epsilon"),
+        ({"delta": 0.0}, "delta must be strictly between 0 and 1"),
+        ({"delta": 1.0}, "delta"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"seed": 1.5}, "seed"),
+        ({"max_samples": 0}, "max_samples must be a whole number of at least 1"),
+        ({"algorithm": "gs"}, "Did you mean 'gss'"),
+        ({"algorithm": "gss-e"}, "use 'gss'"),
+        ({"algorithm": bp.algorithms.GSS, "delta": 2}, "delta"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(bp.InvalidInput, match=message):
+        bp.identify(bp.ExactSimulator(MDP), **({"epsilon": 0.1, "delta": 0.1} | settings))
+
+
+def test_bad_models():
+    with pytest.raises(bp.InvalidInput, match="ExactSimulator"):
+        bp.identify(MDP, epsilon=0.1, delta=0.1)
+    features = np.random.default_rng(0).standard_normal((4, 3, 3))
+    with pytest.raises(bp.InvalidInput, match="all-ones"):
+        bp.Study(bp.Problem(features, discount=0.9), epsilon=0.1, delta=0.1)
+    flat = np.concatenate([MDP.problem.features, MDP.problem.features], axis=2)
+    with pytest.raises(bp.InvalidInput, match="rank_reduction"):
+        bp.Study(bp.Problem(flat, discount=0.9), epsilon=0.1, delta=0.1)
+
+
+@pytest.mark.parametrize("budget", [1, 3, 1000, 50_000])
+@pytest.mark.parametrize("mdp", [MDP, EPISODIC])
+def test_a_spent_budget_is_an_outcome(mdp, budget):
+    result = bp.identify(bp.ExactSimulator(mdp), epsilon=0.01, delta=0.1, seed=0, max_samples=budget)
+    assert result.outcome is bp.Outcome.BUDGET
+    assert not result.certified
+    assert result.epsilon == float("inf")
+    assert 0.9 * budget - 20 <= result.samples <= budget
+    mdp.loss(result.policy)  # a policy all the same
+    assert "budget" in result.explanation
+    assert result.to_dict()["certified_epsilon"] is None
+
+
+def test_time_budget():
+    result = bp.identify(bp.ExactSimulator(near_tie(0.0)), epsilon=0, delta=0.1, seed=0, max_seconds=0.05)
+    assert result.outcome is bp.Outcome.TIME
+
+
+def test_a_tie_is_never_certified_optimal():
+    result = bp.identify(bp.ExactSimulator(near_tie(0.0)), epsilon=0, delta=0.1, seed=0)
+    assert result.outcome is bp.Outcome.GAVE_UP
+    assert "tied" in result.explanation
+
+
+@pytest.mark.parametrize("time", [{"discount": 0.9}, {"horizon": 2}])
+def test_nothing_to_choose_needs_no_sample(time):
+    features = np.array([[[1.0, 0], [1, 0]], [[0, 1], [0, 1]]])
+    study = bp.Study(bp.Problem(features, **time), epsilon=0, delta=0.1)
+    assert study.done
+    assert study.ask() == []
+    result = study.result()
+    assert result.certified
+    assert (result.samples, result.epsilon) == (0, 0.0)
+    assert result.to_dict()["gap"] is None
+
+
+def test_tell_refuses_what_was_not_asked_and_loses_nothing():
+    study = bp.Study(MDP.problem, epsilon=0.2, delta=0.1, seed=0)
+    simulator = bp.ExactSimulator(MDP)
+    (query,) = study.ask()
+    tally = simulator.sample(query.pulls, query.rng())
+    half = simulator.sample(bp.Pulls(query.pulls.pairs, query.pulls.counts // 2), query.rng())
+    with pytest.raises(bp.InvalidInput, match="partial=True"):
+        study.tell(query, half)
+    with pytest.raises(bp.InvalidInput, match="more samples"):
+        study.tell(query, tally + half)
+    with pytest.raises(bp.InvalidInput, match="never asked"):
+        study.tell(bp.Query(7, query.pulls, 0), tally)
+    assert study.samples == 0
+    assert study.ask() == [query]
+    study.tell(query, tally)
+    samples = study.samples
+    study.tell(query, tally)  # told twice: nothing happens
+    assert study.samples == samples == tally.samples
+
+
+def test_partial_answers_add_up():
+    study = bp.Study(MDP.problem, epsilon=0.2, delta=0.1, seed=0)
+    simulator = bp.ExactSimulator(MDP)
+    (query,) = study.ask()
+    half = simulator.sample(bp.Pulls(query.pulls.pairs, query.pulls.counts // 3), query.rng())
+    study.tell(query, half, partial=True)
+    (rest,) = study.ask()
+    assert rest.pulls.total == query.pulls.total - half.samples
+    study.tell(rest, simulator.sample(rest.pulls, rest.rng()))
+    assert study.samples == query.pulls.total
+    assert study.ask()[0].index == query.index + 1
+
+
+def test_a_failing_simulator_loses_nothing_and_can_be_mended():
+    calls = 0
+
+    def step(states, actions, rng):
+        nonlocal calls
+        calls += len(states)
+        rewards = (rng.random(len(states)) < MDP.rewards[states, actions]).astype(float)
+        following = rng.integers(2, size=len(states))
+        if 30_000 < calls < 10**9:
+            rewards[-1] = np.nan
+        return rewards, following
+
+    simulator = bp.CallableSimulator(MDP.problem, step, vectorized=True)
+    with pytest.raises(bp.SimulatorError, match="nan") as caught:
+        bp.identify(simulator, epsilon=0.5, delta=0.1, seed=0)
+    study = caught.value.study
+    assert study.samples == calls - 1
+    calls = 10**9  # mended
+    result = bp.drive(study, simulator)
+    assert result.certified
+    assert result.samples > 10_000
+
+
+def test_ctrl_c_returns_what_is_known():
+    class Interrupted(bp.ExactSimulator):
+        calls = 0
+
+        def sample(self, pulls, rng):
+            self.calls += 1
+            if self.calls == 4:
+                raise KeyboardInterrupt
+            return super().sample(pulls, rng)
+
+    result = bp.identify(Interrupted(MDP), epsilon=0.01, delta=0.1, seed=0)
+    assert result.outcome is bp.Outcome.INTERRUPTED
+    assert len(result.checks) >= 2
+    assert result.samples > 0
+
+
+def test_progress_is_called_and_the_forecast_is_near():
+    seen = []
+    result = bp.identify(
+        bp.ExactSimulator(MDP), epsilon=0.1, delta=0.1, seed=0, progress=lambda study: seen.append(study.forecast())
+    )
+    assert len(seen) >= 5
+    assert 0.7 < seen[-1] / result.samples < 1.4
