@@ -189,7 +189,13 @@ def test_design_json_certifies_itself(tmp_path):
 def test_check_reports_every_assumption(tmp_path):
     done = run("check", "inventory")
     assert done.returncode == 0
-    for word in ("rank of the features", "all-ones", "smallest transition probability", "largest mean reward", "whitened"):
+    for word in (
+        "rank of the features",
+        "all-ones",
+        "smallest transition probability",
+        "largest mean reward",
+        "whitened",
+    ):
         assert word in done.stdout
     assert "FAILS" not in done.stdout
     mdp = random_mdp(0)

@@ -109,9 +109,7 @@ def test_duplicated_features_and_useless_scales_do_not_matter():
     mdp = random_mdp(4, states=5, actions=2, dimension=4, discount=0.6)
     scale = np.array([1e-5, 1e5, 1.0, 30.0])
     features = np.concatenate([mdp.problem.features, mdp.problem.features[:, :1]], axis=1) * scale
-    other = bp.LinearMDP(
-        bp.Problem(features, discount=0.6), theta=mdp.theta[0] / scale, mu=mdp.mu[0] / scale
-    )
+    other = bp.LinearMDP(bp.Problem(features, discount=0.6), theta=mdp.theta[0] / scale, mu=mdp.mu[0] / scale)
     first, second = (bp.identify(bp.ExactSimulator(m), epsilon=0.1, delta=0.1, seed=1) for m in (mdp, other))
     assert second.certified
     assert other.is_near_optimal(second.policy, 0.1)
@@ -162,4 +160,4 @@ def test_coverage(kind):
         return wrong
 
     assert binomtest(mistakes(careful(check_ratio=1.5)), runs, delta, alternative="greater").pvalue > 1e-3
-    assert mistakes(reckless()) > delta * runs
+    assert mistakes(reckless(check_ratio=1.3)) > delta * runs

@@ -58,7 +58,8 @@ def test_small_batches_add_up_to_the_law_of_a_large_one():
     simulator = SIMULATORS["exact"]
     rng = np.random.default_rng(2)
     small = sum(
-        (simulator.sample(bp.Pulls(PULLS.pairs, np.full((1, 3), 7)), rng) for _ in range(300)), bp.Tally.empty(MDP.problem)
+        (simulator.sample(bp.Pulls(PULLS.pairs, np.full((1, 3), 7)), rng) for _ in range(300)),
+        bp.Tally.empty(MDP.problem),
     )
     rows = MDP.transition_rows(PULLS.pairs)
     for k in range(3):

@@ -13,6 +13,7 @@ A linear MDP has transition probabilities φ(s,a)ᵀμ(s') and mean rewards φ(s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import SupportsInt
 
 import numpy as np
 
@@ -196,8 +197,8 @@ def _norms(
             f"{name} ({coordinates})",
             value,
             "≤",
-            bound,
-            value <= bound + 1e-12,
+            float(bound),
+            bool(value <= bound + 1e-12),
             False,
             where,
             "Nothing to do: the algorithms whiten the features themselves.",
@@ -229,5 +230,5 @@ def _pair_name(problem: Problem, position: int) -> str:
     return f"(state {state}, action {action})"
 
 
-def _place(problem: Problem, position: int, stage: int) -> str:
+def _place(problem: Problem, position: SupportsInt, stage: SupportsInt) -> str:
     return _pair_name(problem, int(position)) + (f" at step {int(stage)}" if problem.horizon is not None else "")

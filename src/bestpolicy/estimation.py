@@ -125,12 +125,11 @@ class Tally:
         pairs, position = np.unique(s * problem.actions + a, return_inverse=True)
         shape = (problem.stages, len(pairs), problem.states)
         cell = (h * len(pairs) + position) * problem.states + next_s
-        size = shape[0] * shape[1] * shape[2]
         return cls(
             pairs,
-            np.bincount(cell, minlength=size).astype(np.int64).reshape(shape),
-            np.bincount(cell, weights=r, minlength=size).reshape(shape),
-            np.bincount(h * len(pairs) + position, weights=r * r, minlength=shape[0] * shape[1]).reshape(shape[:2]),
+            np.bincount(cell, minlength=shape[0] * shape[1] * shape[2]).astype(np.int64).reshape(shape),
+            _weighted_counts(cell, r, shape),
+            _weighted_counts(h * len(pairs) + position, r * r, shape[:2]),
         )
 
     def __add__(self, other: Tally) -> Tally:
@@ -162,12 +161,14 @@ class Tally:
     @cached_property
     def pulls(self) -> IntArray:
         """Number of samples per stage and pair, (stages, K)."""
-        return self.next_counts.sum(axis=2)
+        pulls: IntArray = self.next_counts.sum(axis=2)
+        return pulls
 
     @cached_property
     def reward_sums(self) -> FloatArray:
         """Sum of rewards per stage and pair, (stages, K)."""
-        return self.next_rewards.sum(axis=2)
+        sums: FloatArray = self.next_rewards.sum(axis=2)
+        return sums
 
     @property
     def samples(self) -> int:
@@ -219,6 +220,11 @@ def least_squares(features: FloatArray, tally: Tally, *, ridge: float) -> Estima
         mu=np.ascontiguousarray(solution[:, :, 1:].swapaxes(1, 2)),
         gram=gram,
     )
+
+
+def _weighted_counts(cell: IntArray, weights: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    sums = np.bincount(cell, weights=weights, minlength=int(np.prod(shape)))
+    return sums.astype(np.float64, copy=False).reshape(shape)
 
 
 def _whole_numbers(values: ArrayLike) -> IntArray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from os import PathLike
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +18,7 @@ from bestpolicy.assumptions import check_features, check_model, require
 from bestpolicy.errors import InvalidInput
 from bestpolicy.files import read_arrays, write_arrays
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
-from bestpolicy.problem import FloatArray, IntArray, Problem, as_floats
+from bestpolicy.problem import Array, FloatArray, IntArray, Problem, as_floats
 
 
 class LinearMDP:
@@ -58,8 +59,9 @@ class LinearMDP:
     def transition_rows(self, pairs: IntArray, stage: int = 0) -> FloatArray:
         """Distributions of the next state at some pairs (flat indices), (K, S), free of rounding dirt."""
         flat = self.problem.features.reshape(-1, self.problem.dimension)
-        rows = np.clip(flat[pairs] @ self.mu[stage].T, 0.0, None)
-        return rows / rows.sum(axis=1, keepdims=True)
+        rows: FloatArray = np.clip(flat[pairs] @ self.mu[stage].T, 0.0, None)
+        rows /= rows.sum(axis=1, keepdims=True)
+        return rows
 
     @cached_property
     def plan(self) -> Plan:
@@ -117,8 +119,10 @@ class LinearMDP:
     def variances(self) -> FloatArray:
         """Var(R + γV*(s')) for Bernoulli rewards independent of s', (S, A) or (H, S, A) [TJP Sec. 4]."""
         problem = self.problem
-        following = self.plan.values if problem.horizon is None else np.vstack(
-            [self.plan.values[1:], np.zeros((1, problem.states))]
+        following = (
+            self.plan.values
+            if problem.horizon is None
+            else np.vstack([self.plan.values[1:], np.zeros((1, problem.states))])
         )
         variances = np.empty((problem.stages, *problem.mask.shape))
         for stage, values in enumerate(following):
@@ -140,8 +144,8 @@ class LinearMDP:
             raise InvalidInput(f"{path} lacks theta or mu, so it describes a problem, not a model to simulate.")
         return cls(problem, theta=theta, mu=mu, name=str(path))
 
-    def _unstaged(self, array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-        return array[0] if self.problem.horizon is None else array
+    def _unstaged(self, array: Array) -> Array:
+        return array if self.problem.horizon is not None else cast(Array, array[0])
 
 
 def stage_parameters(problem: Problem, theta: ArrayLike, mu: ArrayLike) -> tuple[FloatArray, FloatArray]:

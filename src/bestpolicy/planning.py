@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.threads import one_thread
 
 _MAX_IMPROVEMENTS = 60
 _MAX_SWEEPS = 100
@@ -76,6 +77,11 @@ def optimal_plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: Int
     start : int array (stages, S), optional
         A policy to start from; only speed depends on it.
     """
+    with one_thread():
+        return _plan(problem, theta, mu, start)
+
+
+def _plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: IntArray | None) -> Plan:
     if problem.horizon is None:
         value_parameters = _solve_clipped(problem, theta[0], mu[0], None if start is None else start[0])[None]
         values = _clipped_values(problem, _q_values(problem, value_parameters[0]), 0)[None]
@@ -91,10 +97,7 @@ def optimal_plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: Int
             values[stage] = _clipped_values(problem, q_values[stage], stage)
         value_parameters, values = parameters, values[:-1]
     residuals = np.array(
-        [
-            np.abs(values[h] - _clipped_values(problem, q_values[h], h)).max()
-            for h in range(problem.stages)
-        ]
+        [np.abs(values[h] - _clipped_values(problem, q_values[h], h)).max() for h in range(problem.stages)]
     )
     return Plan(
         policy=q_values.argmax(axis=2).astype(np.int64),
@@ -131,6 +134,11 @@ class Evaluation:
 
 def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntArray) -> Evaluation:
     """Evaluate a policy (stages, S) in the model (θ, μ); values are not clipped."""
+    with one_thread():
+        return _evaluate(problem, theta, mu, policy)
+
+
+def _evaluate(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntArray) -> Evaluation:
     parameters = np.empty((problem.stages, problem.dimension))
     values = np.zeros((problem.stages + 1, problem.states))
     played = [_played_features(problem, policy[h]) for h in range(problem.stages)]
@@ -172,7 +180,8 @@ def _q_values(problem: Problem, parameters: FloatArray) -> FloatArray:
 
 
 def _clipped_values(problem: Problem, q_values: FloatArray, stage: int) -> FloatArray:
-    return np.clip(q_values.max(axis=1), 0.0, problem.value_limits[stage])
+    values: FloatArray = np.clip(q_values.max(axis=1), 0.0, problem.value_limits[stage])
+    return values
 
 
 def _played_features(problem: Problem, policy: IntArray) -> FloatArray:
@@ -193,9 +202,8 @@ def _solve_clipped(problem: Problem, theta: FloatArray, mu: FloatArray, start: I
         if not free.all():
             played[~free] = 0.0
         try:
-            parameters = np.linalg.solve(
-                np.eye(problem.dimension) - gamma * (mu.T @ played), theta + gamma * (mu.T @ constants)
-            )
+            system = np.eye(problem.dimension) - gamma * (mu.T @ played)
+            parameters = np.linalg.solve(system, theta + gamma * (mu.T @ constants)).astype(np.float64, copy=False)
         except np.linalg.LinAlgError:
             break
         q_values = _q_values(problem, parameters)

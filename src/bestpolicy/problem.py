@@ -65,24 +65,22 @@ class Problem:
         object.__setattr__(self, "mask", allowed)
 
     def __repr__(self) -> str:
-        return (
-            f"Problem({self.states} states, {self.actions} actions, d={self.dimension}, {self.time_description})"
-        )
+        return f"Problem({self.states} states, {self.actions} actions, d={self.dimension}, {self.time_description})"
 
     @property
     def states(self) -> int:
         """Number of states S."""
-        return self.features.shape[0]
+        return int(self.features.shape[0])
 
     @property
     def actions(self) -> int:
         """Number of actions A."""
-        return self.features.shape[1]
+        return int(self.features.shape[1])
 
     @property
     def dimension(self) -> int:
         """Dimension d of the features."""
-        return self.features.shape[2]
+        return int(self.features.shape[2])
 
     @property
     def stages(self) -> int:
@@ -232,6 +230,7 @@ def _checked_discount(discount: float | None, horizon: int | None) -> float | No
 def _checked_horizon(horizon: int | None) -> int | None:
     if horizon is None:
         return None
-    if isinstance(horizon, (bool, str)) or not np.isscalar(horizon) or int(horizon) != horizon or horizon < 1:  # type: ignore[call-overload]
+    whole = isinstance(horizon, int | float | np.number) and not isinstance(horizon, bool) and horizon == int(horizon)
+    if not whole or horizon < 1:
         raise InvalidInput(f"horizon must be a whole number of at least 1. Got {horizon!r} instead.")
     return int(horizon)

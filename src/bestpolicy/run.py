@@ -6,16 +6,14 @@ import logging
 import time
 from collections.abc import Callable
 
-from threadpoolctl import threadpool_limits
 
 from bestpolicy.algorithms import Algorithm
 from bestpolicy.errors import InvalidInput, SimulatorError
 from bestpolicy.simulators import GenerativeModel
 from bestpolicy.study import Outcome, Result, Study
+from bestpolicy.threads import one_thread
 
 logger = logging.getLogger(__name__)
-
-_SMALL = 10**6  # entries of the features below which several BLAS threads cost more than they bring
 
 
 def identify(
@@ -62,9 +60,7 @@ def identify(
             f"model must have a `problem` and a method `sample(pulls, rng)`. Got {type(model).__name__}; wrap a model "
             "in ExactSimulator, or a function in CallableSimulator."
         )
-    study = Study(
-        model.problem, epsilon=epsilon, delta=delta, algorithm=algorithm, seed=seed, max_samples=max_samples
-    )
+    study = Study(model.problem, epsilon=epsilon, delta=delta, algorithm=algorithm, seed=seed, max_samples=max_samples)
     return drive(study, model, max_seconds=max_seconds, progress=progress)
 
 
@@ -80,8 +76,7 @@ def drive(
         raise InvalidInput(f"max_seconds must be positive. Got {max_seconds!r} instead.")
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
     logger.info("%s with seed %d", study, study.seed)
-    threads = 1 if study.problem.features.size < _SMALL else None
-    with threadpool_limits(limits=threads):
+    with one_thread():
         try:
             while not study.done:
                 for query in study.ask():
@@ -100,4 +95,3 @@ def drive(
             study.stop(Outcome.INTERRUPTED)
     logger.info("%s", study)
     return study.result()
-

@@ -75,5 +75,7 @@ def check_tally(problem: Problem, pulls: Pulls, tally: Tally) -> None:
         )
     sums = tally.reward_sums
     few = 1e-9 * (1 + tally.pulls)
-    if (tally.squared_rewards > sums + few).any() or (tally.squared_rewards * tally.pulls < sums**2 - few * (1 + tally.pulls)).any():
+    if (tally.squared_rewards > sums + few).any() or (
+        tally.squared_rewards * tally.pulls < sums**2 - few * (1 + tally.pulls)
+    ).any():
         raise InvalidInput("squared_rewards do not fit next_rewards for rewards in [0, 1].")

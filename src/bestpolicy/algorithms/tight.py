@@ -21,14 +21,19 @@ import numpy as np
 
 from bestpolicy.algorithms.protocol import Request, Run
 from bestpolicy.algorithms.sampling import check_times
-from bestpolicy.design import Design, g_optimal_design, rounded_counts, whiten
+from bestpolicy.design import g_optimal_design, rounded_counts, whiten
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Pulls
-from bestpolicy.problem import Problem, frozen
+from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping.lag import Lag
 from bestpolicy.stopping.tight import Split, TightRule, Verdict
+
+_CRITICAL = 300  # directions that a prior or a design is made for
+_IN_SIGHT = 0.2  # share of what is asked from which on a lag pays
+_LAG_RATIO = 4.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Tight:
     design_tolerance: float = 1e-3
     check_ratio: float = 1.1
     value_span: float = inf
+    lag_share: float = 0.35
 
     def __post_init__(self) -> None:
         if not self.check_ratio > 1:
@@ -70,48 +76,111 @@ class Tight:
         """Sample the design until the asked ε is certified."""
         design = g_optimal_design(problem.pair_features, tolerance=self.design_tolerance)
         whitened = problem.with_features(frozen(whiten(problem.pair_features, design).features(problem.features)))
-        rule = tight_rule(whitened, design, epsilon, delta, self.value_span)
+        rule = tight_rule(whitened, design.indices, design.weights, epsilon, delta * (1 - self.lag_share), self.value_span)
 
         evidence = Evidence.empty(problem, problem.pairs[design.indices])
-        report = Report(epsilon)
+        report, lags = Report(epsilon), Lags(rule, epsilon, delta * self.lag_share)
         for rounds in check_times(4 * max(problem.dimension, len(design.indices)), self.check_ratio):
             wanted = rounded_counts(design.weights, rounds)
             missing = Pulls(evidence.tally.pairs, np.maximum(wanted - evidence.tally.pulls, 0))
-            evidence = evidence.add((yield Request(missing, report.check)))
-            if report.add(evidence, rule.look(evidence)).passed:
+            batch = yield Request(missing, report.check)
+            evidence = evidence.add(batch)
+            verdict = rule.look(evidence)
+            if report.add(evidence, verdict, *lags.look(batch)).passed:
                 break
+            lags.maybe_start(evidence, verdict)
         assert report.check is not None
         return report.check
 
 
 def tight_rule(
-    whitened: Problem, design: Design, epsilon: float, delta: float, value_span: float = inf,
-    least_weight: float = 1.0,
+    whitened: Problem, candidates: IntArray, shares: FloatArray, epsilon: float, delta: float, value_span: float = inf
 ) -> TightRule:
     """Return the rule with everything that has to be fixed before sampling.
 
     Parameters
     ----------
     whitened : Problem
-    design : Design
-        Its pairs are the only ones that will ever be sampled.
+    candidates : int array (K,)
+        Positions in ``problem.pairs`` of the only pairs that will ever be sampled.
+    shares : array (K,)
+        The G-optimal design on them.
     epsilon, delta, value_span : float
-    least_weight : float
-        Smallest weight that a sample will ever get.
     """
-    sampled = whitened.pair_features[design.indices]
-    information = (sampled.T * design.weights) @ sampled
+    sampled = whitened.pair_features[candidates]
+    information = (sampled.T * shares) @ sampled
     prior = make_prior(
         np.broadcast_to(information, (whitened.stages, *information.shape)),
         sampled,
         first_rounds=10.0 * whitened.dimension,
         least_variance=0.01,
         delta=delta,
-        least_weight=least_weight,
     )
     # The event that bounds ‖p̂ - p‖₁ only serves positive ε, and a certified optimum needs none of it.
     split = Split() if epsilon > 0 else Split(0.1, 0.75, 0.15, 0.0)
     return TightRule(whitened, prior, delta, split, value_span)
+
+
+def critical_directions(problem: Problem, verdict: Verdict, epsilon: float) -> FloatArray:
+    """The directions y(s, a) that are hardest to resolve, over the accuracy they need, (J, stages·d).
+
+    With ε > 0 a gap need not be told from 0 but from about (1-γ)ε (ε/H if episodic).
+    """
+    assert verdict.propagation is not None
+    allowance = epsilon / problem.value_limits[0]
+    rivals = np.argwhere(verdict.slopes > 0)
+    slopes, gaps = (array[tuple(rivals.T)] for array in (verdict.slopes, verdict.gaps))
+    # Gaps far below their widths are not known; half a width is what they may well be.
+    accuracies = np.maximum(gaps, 0.5 * slopes) + allowance
+    worst = np.argsort(-slopes / accuracies)[:_CRITICAL]
+    found = []
+    for stage in range(problem.stages):
+        here = worst[rivals[worst, 0] == stage]
+        state, action = rivals[here, 1], rivals[here, 2]
+        vectors = problem.features[state, action] - verdict.propagation.played[stage, state]
+        directions = verdict.propagation.directions(stage, vectors / accuracies[here, None])
+        found.append(directions.reshape(len(here), -1))
+    return np.concatenate(found)
+
+
+class Lags:
+    """The lagged certificates of a run: started when the main one is within reach of its end.
+
+    Parameters
+    ----------
+    rule : TightRule
+    epsilon, delta : float
+        What is asked, and what all lags together may spend: 1/(j(j+1)) of it on the j-th.
+    """
+
+    def __init__(self, rule: TightRule, epsilon: float, delta: float) -> None:
+        self.rule, self.epsilon, self.delta = rule, epsilon, delta
+        self.started, self.active = 0, list[Lag]()
+
+    def look(self, batch: Tally, weights: FloatArray | None = None) -> list[tuple[str, Verdict]]:
+        """Take in a batch and return the verdicts of the lags that are in use, with the names of their statements."""
+        found: list[tuple[str, Verdict]] = []
+        if len(self.active) == 2 and self.active[1].evidence.tally.samples > self.active[1].started:
+            self.active = self.active[1:]  # the newer one has seen half of all samples by now
+        for lag in self.active:
+            lag.add(batch, weights)
+            found += lag.look()
+        return found
+
+    def maybe_start(self, evidence: Evidence, verdict: Verdict) -> None:
+        """Start a lag if the end is in sight and the last one lies far enough back."""
+        reached = max(verdict.resolved, self.epsilon / verdict.epsilon if verdict.epsilon > 0 else 0.0)
+        samples = evidence.tally.samples
+        stuck = verdict.propagation is not None and not len(verdict.metrics)  # Theorem T cannot speak at all
+        recent = bool(self.active) and samples < _LAG_RATIO * self.active[-1].started
+        if recent or not verdict.slopes.any() or (reached < _IN_SIGHT and not stuck):
+            return
+        self.started += 1
+        growth = 0.5 / max(reached, 0.18) ** 2
+        directions = critical_directions(self.rule.problem, verdict, self.epsilon)
+        share = self.delta / (self.started * (self.started + 1))
+        lag = Lag(self.rule, evidence, verdict, directions, growth, share)
+        self.active = [*self.active[-1:], lag]
 
 
 class Report:
@@ -127,25 +196,29 @@ class Report:
         self.epsilon = epsilon
         self.check: Check | None = None
 
-    def add(self, evidence: Evidence, verdict: Verdict, rule: str | None = None) -> Check:
-        """Take a verdict into account; return the check to report.
+    def add(self, evidence: Evidence, verdict: Verdict, *others: tuple[str, Verdict]) -> Check:
+        """Take verdicts into account, the main rule's first; return the check to report.
 
         The statistic is how far what was asked has been reached, against a threshold of 1: the larger of (asked ε)/(certified ε) and
         the least resolved gap in units of its width.
         """
+        suffix = "-E" if evidence.tally.pulls.shape[0] > 1 else ""
         before = self.check
-        name = rule or _statement(evidence.tally.pulls.shape[0] > 1, verdict)
-        policy, certified = verdict.policy, verdict.epsilon
-        if before is not None and before.epsilon < certified:
-            # Both statements hold on the same event: the better one is kept.
+        policy, certified, name = verdict.policy, inf, "Theorem T" + suffix
+        if before is not None and before.epsilon < inf:
             policy, certified, name = before.policy, before.epsilon, before.rule
+        # All statements hold on the same event, at all times: the best one is kept.
+        for theorem, found in (("Theorem T", verdict), *others):
+            if found.epsilon < certified:
+                policy, certified = found.policy, found.epsilon
+                name = theorem + suffix + (f" ({found.criterion})" if found.criterion else "")
         passed = certified <= self.epsilon
         reached = self.epsilon / certified if certified > 0 else 1.0
         self.check = Check(
             rounds=evidence.tally.rounds,
             samples=evidence.tally.samples,
             policy=policy,
-            statistic=max(1.0, reached) if passed else min(1.0, max(verdict.resolved, reached)),
+            statistic=max(1.0, reached) if passed else min(1.0, max(reached, *(found.resolved for found in (verdict, *(v for _, v in others))))),
             threshold=1.0,
             passed=passed,
             epsilon=certified,
@@ -153,10 +226,4 @@ class Report:
             rule=name,
         )
         return self.check
-
-
-def _statement(episodic: bool, verdict: Verdict) -> str:
-    theorem = "Theorem T-E" if episodic else "Theorem T"
-    return f"{theorem} ({verdict.criterion})" if verdict.criterion else theorem
-
 

@@ -82,11 +82,25 @@ class Reference:
         if problem.horizon is not None and epsilon == 0:
             self.actions, self.checkpoints = self._optimal_and_certainly_reached()
         else:
-            node = shrink(table, self.optimum, everything, epsilon)
-            assert node is not None  # the optimal policy survives
-            self.actions = node.actions
+            self.actions = self._playable(everything)
             self.checkpoints = np.zeros((problem.stages, problem.states), dtype=np.bool_)
             self.checkpoints[0] = True
+
+    def _playable(self, actions: BoolArray) -> BoolArray:
+        """Actions that some policy can play, whenever it comes by, without losing more than ε."""
+        table, epsilon = self.table, self.epsilon
+        node = shrink(table, self.optimum, actions, epsilon)
+        assert node is not None  # the optimal policy survives
+        actions = node.actions.copy()
+        for stage, state, action in np.argwhere(actions & (actions.sum(axis=2, keepdims=True) > 1)):
+            if not actions[stage, state, action] or epsilon == 0:
+                continue
+            probe = actions.copy()
+            probe[stage, state] = False
+            probe[stage, state, action] = True
+            if shrink(table, self.optimum, probe, epsilon) is None:
+                actions[stage, state, action] = False
+        return actions
 
     def _optimal_and_certainly_reached(self) -> tuple[BoolArray, BoolArray]:
         """Stage by stage: optimal actions where every optimal policy arrives, all actions elsewhere."""

@@ -90,7 +90,12 @@ class NearestModel:
         )
 
     def solve(
-        self, weights: FloatArray, constraints: list[Constraint], start: Change | None = None
+        self,
+        weights: FloatArray,
+        constraints: list[Constraint],
+        start: Change | None = None,
+        *,
+        expected: float = 0.0,
     ) -> Change | None:
         """Find the nearest model; None if the iteration fails.
 
@@ -99,12 +104,37 @@ class NearestModel:
         weights : array (stages, n)
             Positive.
         constraints : list of Constraint
+            M violates at least one of them.
         start : Change, optional
             A strictly positive model near the answer.
+        expected : float, optional
+            A guess of the optimal value; a good one saves most of the path.
         """
-        gradients = [self._gradient(constraint) for constraint in constraints]
-        levels = np.array([constraint.level for constraint in constraints])
+        task = _Task(
+            weights,
+            [self._gradient(constraint) for constraint in constraints],
+            np.array([constraint.level for constraint in constraints]),
+        )
+        if expected > 0:
+            # Near M the problem is almost quadratic, and a few Newton steps without any path will do.
+            smoothing = 0.5 * _ACCURACY * expected
+            iterate = self._initial(task, start, smoothing)
+            if self._settle(iterate, task, smoothing, 6):
+                return self._outward(iterate)
         smoothing = self._cold_smoothing if start is None else min(self._cold_smoothing, 1e-3)
+        iterate = self._initial(task, start, smoothing)
+        for _ in range(16):
+            if self._settle(iterate, task, smoothing, 25) is None:
+                return None
+            change = self._outward(iterate)
+            value = float((weights * self.divergences(change)).sum())
+            if smoothing <= _ACCURACY * value or smoothing < 1e-14:
+                return change
+            smoothing = max(0.1 * smoothing, 0.5 * _ACCURACY * value)
+        return self._outward(iterate)
+
+    def _initial(self, task: _Task, start: Change | None, smoothing: float) -> _Iterate:
+        """Start strictly inside: a mixture with the uniform model."""
         theta, mu = (smoothing / (1 + smoothing) * part for part in self._uniform)
         if start is not None:
             warm = self._inward(start)
@@ -113,20 +143,18 @@ class NearestModel:
             )
         if self.rewards_known:
             theta = np.zeros_like(theta)
-        iterate = _Iterate(theta, mu, np.maximum(0.1 * np.abs(levels), 1e-12))
-        for _ in range(16):
-            for _ in range(25):
-                relative_step = self._newton_step(iterate, weights, gradients, levels, smoothing)
-                if not np.isfinite(relative_step):
-                    return None
-                if relative_step < 0.05:
-                    break
-            change = self._outward(iterate)
-            value = float((weights * self.divergences(change)).sum())
-            if smoothing <= _ACCURACY * value or smoothing < 1e-14:
-                return change
-            smoothing = max(0.1 * smoothing, 0.5 * _ACCURACY * value)
-        return self._outward(iterate)
+        reached = np.array([_inner(gradient, (theta, mu)) for gradient in task.gradients])
+        return _Iterate(theta, mu, np.maximum(reached - task.levels, 0.1 * np.abs(task.levels) + 1e-12))
+
+    def _settle(self, iterate: _Iterate, task: _Task, smoothing: float, steps: int) -> bool | None:
+        """Take Newton steps until they are small; False if they did not get small, None if they broke down."""
+        for _ in range(steps):
+            relative_step = self._newton_step(iterate, task, smoothing)
+            if not np.isfinite(relative_step):
+                return None
+            if relative_step < 0.05:
+                return True
+        return False
 
     def curvature(self, weights: FloatArray, smoothing: float) -> tuple[FloatArray, FloatArray]:
         """Inverse Fisher blocks of the smoothed truth in whitened coordinates: (stages, d, d), (stages, S, d, d)."""
@@ -141,13 +169,12 @@ class NearestModel:
     def _newton_step(
         self,
         iterate: _Iterate,
-        weights: FloatArray,
-        gradients: list[Change],
-        levels: FloatArray,
+        task: _Task,
         smoothing: float,
     ) -> float:
         """Move the iterate by a damped Newton step; return the largest relative change it asked for."""
         truth, features = self.truth, self.features
+        weights, gradients, levels = task.weights, task.gradients, task.levels
         target_rewards, target_rows = self._smoothed(smoothing)
         rewards = truth.rewards + iterate.theta @ features.T
         rows = self.rows + iterate.mu @ features.T
@@ -174,10 +201,16 @@ class NearestModel:
             for part, balance in zip(mu_towards, balanced[1:], strict=True)
         ]
         reached = np.array([_inner(g, (iterate.theta, iterate.mu)) for g in gradients])
-        slack, barrier = iterate.slack, smoothing * weights.sum()
+        # A single constraint is tight at the solution: no slack, no barrier.
+        slack = iterate.slack if len(levels) > 1 else np.zeros(1)
+        barrier = smoothing * float(weights.sum())
         system = np.array(
             [[_inner(g, other) for other in zip(theta_towards, mu_towards, strict=True)] for g in gradients]
         ) + np.diag(slack**2 / barrier)
+        # Constraints may say the same thing twice.
+        system += 1e-13 * np.diag(system).max() * np.eye(len(system))
+        if not np.diag(system).min() > 0:
+            return float("nan")
         violation = reached - slack - levels
         multipliers = np.linalg.solve(
             system, -violation + slack - np.array([_inner(g, (theta_free, mu_free)) for g in gradients])
@@ -186,7 +219,9 @@ class NearestModel:
         mu_step = mu_free + sum(m * part for m, part in zip(multipliers, mu_towards, strict=True))
         slack_step = slack - slack**2 * multipliers / barrier
         reward_move, row_move = theta_step @ features.T, mu_step @ features.T
-        relative = [row_move / rows, reward_move / rewards, -reward_move / (1 - rewards), slack_step / slack]
+        relative = [row_move / rows, reward_move / rewards, -reward_move / (1 - rewards)]
+        if len(levels) > 1:
+            relative.append(slack_step / slack)
         towards_zero = max(float(-part.min()) for part in relative)
         damping = min(1.0, 0.9 / towards_zero) if towards_zero > 0 else 1.0
         iterate.theta = iterate.theta + damping * theta_step
@@ -209,8 +244,8 @@ class NearestModel:
             flat = weights.reshape(-1, weights.shape[-1])
             blocks = np.stack([(self.features.T * row) @ self.features for row in flat])
         else:
-            blocks = weights @ self._products
-        return blocks if self.diagonal else blocks.reshape(*weights.shape[:-1], d, d)
+            blocks = weights.reshape(-1, weights.shape[-1]) @ self._products
+        return blocks.reshape(*weights.shape[:-1], *((d,) if self.diagonal else (d, d)))
 
     def _inverse(self, blocks: FloatArray) -> FloatArray:
         if self.diagonal:
@@ -236,6 +271,13 @@ class NearestModel:
 
     def _outward(self, iterate: _Iterate) -> Change:
         return iterate.theta @ self._inverse_triangle.T, iterate.mu @ self._inverse_triangle.T
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    weights: FloatArray
+    gradients: list[Change]
+    levels: FloatArray
 
 
 @dataclass(eq=False)

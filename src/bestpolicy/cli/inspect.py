@@ -122,5 +122,5 @@ def instances(as_json: bool) -> None:
     for row in rows:
         time = f"γ = {row['discount']:g}" if row["horizon"] is None else f"H = {row['horizon']}"
         sizes = [str(row[key]) for key in ("states", "actions", "dimension")]
-        table.add_row(row["name"], row["alias"], *sizes, time, f"{row['gap']:.3g}", row["summary"])
+        table.add_row(str(row["name"]), str(row["alias"]), *sizes, time, f"{row['gap']:.3g}", str(row["summary"]))
     Console(highlight=False, width=None if Console().is_terminal else 160).print(table)

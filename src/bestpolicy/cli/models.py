@@ -14,7 +14,7 @@ from bestpolicy.mdp import LinearMDP, stage_parameters
 from bestpolicy.problem import FloatArray, Problem
 
 
-class Count(click.ParamType):
+class Count(click.ParamType[int]):
     """A whole number, also written 1e6."""
 
     name = "integer"

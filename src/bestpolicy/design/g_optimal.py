@@ -114,7 +114,8 @@ class _Frame:
 
 import time
 VERBOSE=False
-DROP=4.0
+DROP=1.0
+FLOOR=50
 ADD=6
 LOOSE=10
 def _certified_design(features: Floats, tolerance: float) -> Design:
@@ -165,10 +166,11 @@ def _column_generation(frame, working, weights, tolerance):
         over = over[leverages[over] > dimension * (1 + max(tolerance, gap / 20))]
         new = _spread(frame, candidates[over], leverages[over], int(max(20, ADD * dimension)))
         new = np.setdiff1d(new, working)
-        goal = max(gap / LOOSE, tolerance / 2) if len(new) else goal / 10
-        if DROP and len(new):
-            st = drop_negligible(frame.take(working), weights, min(gap/2, gain / 4))
-            if VERBOSE: print('   drop',len(working)-len(st))
+        goal = min(max(gap / LOOSE, tolerance / FLOOR), tolerance if gap<2*tolerance else 1) if len(new) else goal / 10
+        if DROP and len(new) and rnd<50:
+            lv = squared_norms(frame.take(working))
+            st = weights*len(weights)*DROP >= 1-lv/lv.max()
+            if VERBOSE: print('   drop',len(working)-st.sum())
             working, weights = working[st], weights[st]
         working = np.append(working, new)
         weights = np.append(0.9 * weights, np.full(len(new), 0.1 / max(1, len(new))))

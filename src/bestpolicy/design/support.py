@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from bestpolicy.design.conditioning import Floats, squared_norms
 
@@ -47,9 +48,10 @@ def caratheodory(points: Floats, weights: Floats) -> Floats:
     weights = weights.copy()
     limit = moment_count(points.shape[1])
     moments = _moments(points)
+    batch = max(32, limit // 8)
     active = np.arange(min(limit, len(weights)))
-    for start in range(limit, len(weights), limit):
-        active = np.append(active, np.arange(start, min(start + limit, len(weights))))
+    for start in range(limit, len(weights), batch):
+        active = np.append(active, np.arange(start, min(start + batch, len(weights))))
         weights[active] = _eliminate(moments[active], weights[active], limit)
         active = active[weights[active] > 0]
     return weights
@@ -63,7 +65,7 @@ def _moments(points: Floats) -> Floats:
 
 def _eliminate(moments: Floats, weights: Floats, limit: int) -> Floats:
     """Set all but `limit` weights to zero without changing weights @ moments."""
-    null_space = np.linalg.qr(moments, mode="complete")[0][:, limit:]
+    null_space = _null_space(moments)
     for last in range(null_space.shape[1] - 1, -1, -1):
         direction = null_space[:, last]
         # Either sign of the direction empties a point; the larger pivot keeps the elimination stable.
@@ -83,3 +85,13 @@ def _first_to_vanish(weights: Floats, direction: Floats) -> tuple[float, int]:
         return 0.0, 0
     index = falling[np.argmin(weights[falling] / direction[falling])]
     return float(direction[index]), int(index)
+
+
+def _null_space(moments: Floats) -> Floats:
+    """Orthonormal directions (m, m - p) along which weights can move without changing weights @ moments."""
+    reflectors, scalars, _, _ = lapack.dgeqrf(moments)
+    count, limit = moments.shape
+    last = np.zeros((count, count - limit), order="F")
+    last[limit:] = np.eye(count - limit)
+    null_space: Floats = lapack.dormqr("L", "N", reflectors, scalars, last, 64 * count)[0]
+    return null_space

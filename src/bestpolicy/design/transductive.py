@@ -124,7 +124,8 @@ def _gradient(
     shares = (variances / variances.max()) ** (power - 1)
     shares /= shares.sum()
     projected = features @ (pulled.T * shares) @ pulled
-    return np.einsum("kd,kd->k", projected, features), variances
+    # Rounding may take a gain of 0 below it.
+    return np.clip(np.einsum("kd,kd->k", projected, features), 0.0, None), variances
 
 
 def _assessed(features: FloatArray, directions: FloatArray, weights: FloatArray, power: float) -> TransductiveDesign:

@@ -15,7 +15,7 @@ import numpy as np
 
 from bestpolicy.errors import InvalidInput, SimulatorError
 from bestpolicy.estimation import Pulls, Tally
-from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
 
 _BLOCK = 2**18
 
@@ -35,9 +35,7 @@ class CallableSimulator:
         next_states)``.
     """
 
-    def __init__(
-        self, problem: Problem, step: Callable[..., tuple[Any, Any]], *, vectorized: bool = False
-    ) -> None:
+    def __init__(self, problem: Problem, step: Callable[..., tuple[Any, Any]], *, vectorized: bool = False) -> None:
         if not callable(step):
             raise InvalidInput(f"step must be a function of (state, action, rng). Got {step!r} instead.")
         self._problem = problem
@@ -60,9 +58,7 @@ class CallableSimulator:
                 measure = self._call_block if self.vectorized else self._call_each
                 rewards, next_states, failure = measure(states, actions, rng, extra)
                 done = len(rewards)
-                tally += Tally.from_samples(
-                    self.problem, states[:done], actions[:done], rewards, next_states, stage
-                )
+                tally += Tally.from_samples(self.problem, states[:done], actions[:done], rewards, next_states, stage)
                 if failure is not None:
                     place = f"(state {states[done]}, action {actions[done]})" + (
                         f" at step {stage}" if self.problem.horizon is not None else ""
@@ -117,7 +113,7 @@ def _blocks(pairs: IntArray, counts: IntArray) -> Iterator[IntArray]:
         yield pairs[np.searchsorted(ends, np.arange(begin, min(begin + _BLOCK, total)), side="right")]
 
 
-def _plausible(rewards: np.ndarray, next_states: np.ndarray, states: int) -> np.ndarray:  # type: ignore[type-arg]
+def _plausible(rewards: Any, next_states: Any, states: int) -> BoolArray:
     try:
         with np.errstate(invalid="ignore"):
             return np.asarray(

@@ -25,13 +25,15 @@ det(I + Γ⁻¹Σ)^{-1/2} exp(‖S‖²_{(Γ+Σ)⁻¹}/2κ) × (posterior mass o
 Both stay true when Σ_t is replaced by any Σ̄ ≥ Σ_t and Λ by anything larger (left side falls, right side grows; the side condition is
 tested with Σ̄). Hence x = G⁻¹S_t satisfies |vᵀx| ≤ √(vᵀMv) for *all* v at once, M = radius² · G⁻¹(Γ+Σ̄)G⁻¹.
 
+**Side condition.** R is fixed through a *capacity*: the largest log det that the lemma is to serve, R = √(2 log(2/δ) + capacity) + √(2D).
+
 **Scales.** How large Σ_t will be is not known beforehand, so the lemmas are used for Γ_i = 4ⁱΓ_0, i = 0, 1, …, with confidence q_i δ each,
 Σ q_i = 1: nine tenths spread evenly over the first scales, the rest falling off. At any time, and for each direction, the best scale counts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 
 import numpy as np
@@ -40,7 +42,7 @@ from bestpolicy.problem import FloatArray
 
 _EVEN = 14  # scales that share nine tenths of the confidence: they span a factor 4¹³ in samples × variance
 _SCALES = 32
-_KEPT = 3  # scales worth measuring directions with; the others are far off
+_KEPT = 2  # scales worth measuring directions with; the others are far off
 
 
 def _shares() -> FloatArray:
@@ -62,15 +64,28 @@ class Prior:
     ----------
     base : array (stages, d, d)
         Γ_0, positive definite.
-    ratio : float
-        c_0: the side condition of Lemma B asks for no more than Γ ≈ c_0 Σ/2.
+    capacity : float
+        Largest log det(I + Γ⁻¹Σ) at which Lemma B is to be used.
     largest : array (stages,)
         Supremum of ‖b‖ in Γ_0⁻¹ over all pairs that may be sampled and all weights that may be used.
+    shares : array (scales,)
+        q_i, with sum at most 1.
     """
 
     base: FloatArray
-    ratio: float
+    capacity: float
     largest: FloatArray
+    shares: FloatArray = field(default_factory=lambda: SHARES)
+
+    @property
+    def factors(self) -> FloatArray:
+        """4ⁱ, (scales,)."""
+        return FACTORS[: len(self.shares)]
+
+    def stage(self, index: int) -> Prior:
+        """Return the prior of one stage alone."""
+        one = slice(index, index + 1)
+        return Prior(self.base[one], self.capacity, self.largest[one], self.shares)
 
     @property
     def total_dimension(self) -> int:
@@ -86,7 +101,7 @@ class Prior:
 
     def log_determinants(self, eigenvalues: FloatArray) -> FloatArray:
         """log det(I + Γ_i⁻¹Σ) of every scale, (scales,)."""
-        total: FloatArray = np.log1p(eigenvalues[..., None] / FACTORS).sum(axis=(0, 1))
+        total: FloatArray = np.log1p(eigenvalues[..., None] / self.factors).sum(axis=(0, 1))
         return total
 
 
@@ -98,29 +113,31 @@ def best_ratio(dimension: int, log_term: float) -> float:
 
 
 def make_prior(
-    information: FloatArray, features: FloatArray, *, first_rounds: float, least_variance: float, delta: float,
-    least_weight: float = 1.0,
+    information: FloatArray, features: FloatArray, *, first_rounds: float, least_variance: float, delta: float
 ) -> Prior:
-    """Return the prior Γ_0 = c_0 · first_rounds · least_variance · Λ, from quantities known beforehand.
+    """Return the prior Γ_0 = c_0 · first_rounds · least_variance · Λ, from quantities known before any sample.
 
     Parameters
     ----------
     information : array (stages, d, d)
         Λ(ω) of the design that will roughly be followed.
     features : array (K, d)
-        Features of all pairs that may be sampled.
+        Features of all pairs that may be sampled; weights are at least 1.
     first_rounds, least_variance : float
         Number of rounds and variance of a sample from which on the bound is to be sharp.
     delta : float
         Confidence, for the choice of c_0.
-    least_weight : float
-        u_min: no sample will ever get a smaller weight.
     """
     dimension = information.shape[0] * information.shape[1]
     ratio = best_ratio(dimension, log(2 / (SHARES[0] * delta)))
     base = ratio * first_rounds * least_variance * information
-    norms = np.einsum("kd,hde,ke->hk", features, np.linalg.inv(base), features)
-    return Prior(base, ratio, np.sqrt(norms.max(axis=1)) / least_weight)
+    return Prior(base, dimension * log(1 + 2 / ratio), largest_norms(base, features))
+
+
+def largest_norms(base: FloatArray, features: FloatArray) -> FloatArray:
+    """max_k ‖φ_k‖ in Γ⁻¹ per stage, (stages,), for Γ (stages, d, d) and features (K, d)."""
+    norms = np.einsum("kd,hde,ke->hk", features, np.linalg.inv(base), features, optimize=True)
+    return np.sqrt(norms.max(axis=1))
 
 
 def sub_gaussian_ellipsoids(
@@ -139,7 +156,7 @@ def sub_gaussian_ellipsoids(
     delta : float
     """
     eigenvalues = prior.eigenvalues(spread)
-    radii = 2 * (np.log(1 / (SHARES * delta)) + log_count) + prior.log_determinants(eigenvalues)
+    radii = 2 * (np.log(1 / (prior.shares * delta)) + log_count) + prior.log_determinants(eigenvalues)
     return _shaped(prior, gram_inverse, spread, eigenvalues, radii)
 
 
@@ -159,14 +176,11 @@ def bernstein_ellipsoids(
     delta : float
     """
     eigenvalues = prior.eigenvalues(spread)
-    log_terms = np.log(2 / (SHARES * delta))
+    log_terms = np.log(2 / (prior.shares * delta))
     log_determinants = prior.log_determinants(eigenvalues)
-    dimension = prior.total_dimension
-    slack = np.sqrt(2 * dimension)
-    limits = np.sqrt(2 * log_terms + dimension * np.log1p(2 / prior.ratio)) + slack
-    reached = np.sqrt(2 * log_terms + log_determinants) + slack
-    inflation = bennett(limits * (ranges * prior.largest).max() / np.sqrt(FACTORS))
-    radii = np.where(reached <= limits, inflation * (2 * log_terms + log_determinants), np.inf)
+    limits = np.sqrt(2 * log_terms + prior.capacity) + np.sqrt(2 * prior.total_dimension)
+    inflation = bennett(limits * (ranges * prior.largest).max() / np.sqrt(prior.factors))
+    radii = np.where(log_determinants <= prior.capacity, inflation * (2 * log_terms + log_determinants), np.inf)
     return _shaped(prior, gram_inverse, spread, eigenvalues, radii)
 
 
@@ -175,7 +189,7 @@ def bennett(exponents: FloatArray) -> FloatArray:
     a = np.minimum(exponents, 500.0)
     small = a < 1e-2
     safe = np.where(small, 1.0, a)
-    # The series is cut after its quadratic term; the next, a³/60, is added in full to stay on the safe side.
+    # 1 + a/3 + a²/12 + a³/60 + …: the last term is doubled to stay on the safe side.
     value = np.where(small, 1 + a / 3 + a**2 / 12 + a**3 / 30, 2 * (np.expm1(safe) - safe) / safe**2)
     return np.where(exponents < 500.0, value, np.inf)
 
@@ -192,7 +206,7 @@ def _shaped(
     prior: Prior, gram_inverse: FloatArray, spread: FloatArray, eigenvalues: FloatArray, radii: FloatArray
 ) -> FloatArray:
     """radius² · G⁻¹(Γ_i + Σ)G⁻¹ for the scales with the smallest volume."""
-    volumes = np.log(radii) * prior.total_dimension + np.log(FACTORS + eigenvalues[..., None]).sum(axis=(0, 1))
+    volumes = np.log(radii) * prior.total_dimension + np.log(prior.factors + eigenvalues[..., None]).sum(axis=(0, 1))
     kept = [i for i in np.argsort(volumes)[:_KEPT] if np.isfinite(radii[i])]
     shapes = [radii[i] * (gram_inverse @ (FACTORS[i] * prior.base + spread) @ gram_inverse) for i in kept]
     return np.array(shapes).reshape(-1, *gram_inverse.shape)

@@ -29,7 +29,7 @@ import numpy as np
 
 from bestpolicy.problem import FloatArray, IntArray, Problem
 
-_DENSE = 4_000_000  # entries of |P̂| up to which it is kept
+_DENSE_STATES = 200  # states up to which |P̂| is kept and systems of that size are solved
 _CHUNK = 2_000_000
 _SAFETY = 1e-9  # relative distance that strict inequalities have to keep from rounding
 _MAX_IMPROVEMENTS = 30
@@ -51,7 +51,7 @@ class EstimatedKernel:
         self._features = problem.features.reshape(-1, problem.dimension)
         self._dense: FloatArray | None = None
         stages, pairs = problem.stages, len(self._features)
-        if stages * pairs * problem.states <= _DENSE:
+        if problem.states <= _DENSE_STATES:
             signed = self._features @ mu.swapaxes(1, 2)
             self._dense = np.abs(signed)
             mass = np.clip(-signed, 0.0, None).sum(axis=2)
@@ -203,6 +203,16 @@ class Propagation:
     q_values: FloatArray
     played: FloatArray
     _links: FloatArray  # J (1, d, d), or K_h (H, d, d)
+
+    def directions(self, stage: int, vectors: FloatArray) -> FloatArray:
+        """What the values of vectors (n, d) at a stage depend on: y over all stages, (n, stages, d)."""
+        if self.problem.horizon is None:
+            return (vectors @ self._links[0])[:, None, :]
+        found = np.zeros((len(vectors), self.problem.stages, self.problem.dimension))
+        for later in range(stage, self.problem.stages):
+            found[:, later] = vectors
+            vectors = vectors @ self._links[later]
+        return found
 
     def pulled_back(self, metrics: FloatArray) -> FloatArray:
         """M̃ for metrics M (m, stages, d, d), same shape."""

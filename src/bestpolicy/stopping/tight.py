@@ -84,6 +84,10 @@ class Verdict:
         M of the ellipsoids in use.
     variances : array (stages, K)
         v̄.
+    ranges : array (stages,)
+        Λ̄.
+    slopes, gaps : arrays (stages, S, A)
+        w(y) and Δ̂; slopes are 0 where the action is the policy's, has the same features, or is not allowed.
     """
 
     policy: IntArray
@@ -95,6 +99,8 @@ class Verdict:
     metrics: FloatArray
     variances: FloatArray
     ranges: FloatArray
+    slopes: FloatArray
+    gaps: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +123,7 @@ class TightRule:
     delta: float
     split: Split = Split()
     value_span: float = inf
+    policy: IntArray | None = None
 
     def look(self, evidence: Evidence) -> Verdict:
         """Certify what the evidence allows."""
@@ -124,12 +131,17 @@ class TightRule:
         model = fit(problem, evidence)
         if model is None:
             return self._nothing(np.zeros((problem.stages, problem.states), np.int64), evidence)
+        if self.policy is not None:
+            propagation = propagate(problem, model.theta, model.mu, self.policy)
+            if propagation is None:
+                return self._nothing(self.policy, evidence)
+            return _Look(self, evidence, model, None, propagation, None).verdict()
         policy = optimal_plan(problem, model.theta, model.mu).policy
         kernel = EstimatedKernel(problem, model.mu)
         contraction = kernel.contraction() if problem.horizon is None else None
         propagation = propagate(problem, model.theta, model.mu, policy)
         if propagation is None or (problem.horizon is None and contraction is None):
-            return self._nothing(policy, evidence, propagation)
+            return self._nothing(policy, evidence, propagation, model)
         return _Look(self, evidence, model, kernel, propagation, contraction).verdict()
 
     def initial_ranges(self) -> FloatArray:
@@ -138,13 +150,28 @@ class TightRule:
         spans = np.append(problem.value_limits[1:], 0.0) if problem.horizon is not None else problem.value_limits
         return 1 + problem.continuation * np.minimum(spans, self.value_span)
 
-    def _nothing(self, policy: IntArray, evidence: Evidence, propagation: Propagation | None = None) -> Verdict:
+    def _nothing(
+        self,
+        policy: IntArray,
+        evidence: Evidence,
+        propagation: Propagation | None = None,
+        model: Model | None = None,
+    ) -> Verdict:
         problem = self.problem
         gap = action_gap(problem, propagation.q_values) if propagation is not None else 0.0
         none = np.empty((0, problem.stages, problem.dimension, problem.dimension))
         ranges = self.initial_ranges()
         variances = np.broadcast_to(ranges[:, None] ** 2 / 4, evidence.tally.pulls.shape)
-        return Verdict(policy, inf, 0.0, gap, "", propagation, none, variances, ranges)
+        slopes = gaps = np.zeros((problem.stages, *problem.mask.shape))
+        if propagation is not None and model is not None:
+            # Not certified, but the shape of the widths helps to choose what to look at next.
+            hint = propagation.pulled_back(model.gram_inverse[None] * (10 * ranges[:, None, None] ** 2))
+            differences = problem.features[None] - propagation.played[:, :, None, :]
+            flat = differences.reshape(problem.stages, -1, problem.dimension)
+            slopes = np.array([widths(hint[:, h], flat[h]) for h in range(problem.stages)]).reshape(gaps.shape)
+            slopes = np.where(problem.mask, slopes, 0.0)
+            gaps = propagation.values[:, :, None] - propagation.q_values
+        return Verdict(policy, inf, 0.0, gap, "", propagation, none, variances, ranges, slopes, gaps)
 
 
 class _Look:
@@ -155,7 +182,7 @@ class _Look:
         rule: TightRule,
         evidence: Evidence,
         model: Model,
-        kernel: EstimatedKernel,
+        kernel: EstimatedKernel | None,
         propagation: Propagation,
         contraction: FloatArray | None,
     ) -> None:
@@ -197,13 +224,15 @@ class _Look:
             slopes = np.where(self.rival, self._widths(pulled, self.differences), 0.0)
             margin = _ROUNDING * problem.value_limits[:, None, None]
             excess = np.where(self.rival, slopes - self.gaps + margin, 0.0)
-            upper = self.kernel.super_solution(excess, self.contraction)
+            upper = self._upper(excess)
             errors = self._errors(metrics)
             if upper is None:
                 break
             best = (slopes, excess, upper, metrics, variances, ranges)
-            new_ranges = np.minimum(ranges, self._ranges(pulled, upper, errors))
-            drift = self._drift(pulled, upper, errors)
+            # The smallest ellipsoid of either kind serves for what only refines.
+            leading = pulled[[0, len(hoeffding)]] if len(bernstein) else pulled[:1]
+            new_ranges = np.minimum(ranges, self._ranges(leading, upper, errors))
+            drift = self._drift(leading, upper, errors)
             terms = deviation_terms(tally.pulls, new_ranges, delta * split.variance)
             new_variances = variance_bounds(deviations + problem.continuation * drift, terms, new_ranges)
             new_variances = np.minimum(new_variances, variances)
@@ -216,8 +245,14 @@ class _Look:
                 rule.prior, model.gram_inverse, spread, ranges, delta * split.bernstein
             )
         if best is None:
-            return rule._nothing(self.propagation.policy, self.evidence, self.propagation)
+            return rule._nothing(self.propagation.policy, self.evidence, self.propagation, model)
         return self._concluded(*best)
+
+    def _upper(self, excess: FloatArray) -> FloatArray | None:
+        """W ≥ |ω|, (stages, S); ω = 0 around the value of a fixed policy."""
+        if self.kernel is None:
+            return np.zeros(excess.shape[:2])
+        return self.kernel.super_solution(excess, self.contraction)
 
     def _widths(self, metrics: FloatArray, vectors: FloatArray) -> FloatArray:
         """w of vectors (stages, …, d) in metrics (m, stages, d, d)."""
@@ -227,6 +262,8 @@ class _Look:
 
     def _errors(self, metrics: FloatArray) -> FloatArray | None:
         """D ≥ |V* - V̂|, (stages, S)."""
+        if self.kernel is None:
+            return None
         features = np.broadcast_to(self.problem.features, self.differences.shape)
         gains = self._widths(metrics, features) + self.residuals[:, None, None]
         return self.kernel.super_solution(gains, self.contraction)
@@ -262,6 +299,8 @@ class _Look:
     def _omega_span(self, upper: FloatArray) -> FloatArray:
         """W̄ + N̄ ≥ span(V* - V_x), (stages,)."""
         largest = upper.max(axis=1)
+        if self.kernel is None:
+            return largest
         return largest + self.kernel.negative_parts(self.propagation.policy, largest, self.contraction)
 
     def _drift(self, pulled: FloatArray, upper: FloatArray, errors: FloatArray | None) -> FloatArray:
@@ -307,32 +346,40 @@ class _Look:
         optimal = bool((excess <= 0).all())
         with np.errstate(divide="ignore"):
             resolved = float((self.gaps[rival] / slopes[rival]).min()) if rival.any() else inf
+        if self.kernel is None:
+            worst = np.clip(excess, 0.0, None).max(axis=(1, 2))
+            loss = float(worst.sum() * (problem.value_limits[0] if problem.horizon is None else 1.0))
+        else:
+            loss = 0.0 if optimal else self._loss(upper, self.kernel)
+        informative = loss < problem.value_limits[0]  # every policy is that good
         return Verdict(
             policy=self.propagation.policy,
-            epsilon=0.0 if optimal else self._loss(upper),
+            epsilon=loss if informative else inf,
             resolved=max(1.0, resolved) if optimal else min(1.0, max(0.0, resolved)),
             gap=action_gap(problem, np.where(problem.mask, self.propagation.q_values, -np.inf)),
-            criterion="A" if optimal else "B",
+            criterion="A" if optimal else "B" if informative else "",
             propagation=self.propagation,
             metrics=metrics,
             variances=variances,
             ranges=ranges,
+            slopes=slopes,
+            gaps=self.gaps,
         )
 
-    def _loss(self, upper: FloatArray) -> float:
+    def _loss(self, upper: FloatArray, kernel: EstimatedKernel) -> float:
         """Criterion (B): bound on V* - V^π, at the first stage if episodic."""
         problem, spans = self.problem, self._omega_span(upper)
-        distances = self._kernel_errors()
+        distances = self._kernel_errors(kernel)
         if problem.horizon is None:
             gamma = problem.continuation
             return float(upper.max() + gamma / (1 - gamma) * distances[0] / 2 * spans[0])
         return float(upper[0].max() + (distances[:-1] / 2 * spans[1:]).sum())
 
-    def _kernel_errors(self) -> FloatArray:
+    def _kernel_errors(self, kernel: EstimatedKernel) -> FloatArray:
         """Bounds on max_s ‖p̂ - p‖₁ along the policy, (stages,)."""
         problem, rule, played = self.problem, self.rule, self.propagation.played
         everywhere = np.arange(problem.states)
-        mass = np.array([self.kernel.negative_mass[h, everywhere, row] for h, row in enumerate(self.propagation.policy)])
+        mass = np.array([kernel.negative_mass[h, everywhere, row] for h, row in enumerate(self.propagation.policy)])
         trivial = 2 + 2 * mass.max(axis=1)
         if rule.split.kernel == 0:
             return trivial
@@ -341,9 +388,8 @@ class _Look:
         found = np.empty(problem.stages)
         for stage in range(problem.stages):
             one = slice(stage, stage + 1)
-            prior = Prior(rule.prior.base[one], rule.prior.ratio, rule.prior.largest[one])
             metrics = sub_gaussian_ellipsoids(
-                prior, self.model.gram_inverse[one], spread[one], log_count, rule.delta * rule.split.kernel
+                rule.prior.stage(stage), self.model.gram_inverse[one], spread[one], log_count, rule.delta * rule.split.kernel
             )
             found[stage] = widths(metrics[:, 0], played[stage]).max()
         return np.minimum(trivial, found)

@@ -1,0 +1,48 @@
+"""How time and memory grow with S, A and d, end to end; each size in a process of its own."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+
+import bestpolicy as bp
+from benchmarks.timing import line
+
+SIZES = ((1000, 10, 20), (10_000, 10, 20), (100_000, 10, 20), (10_000, 40, 20), (10_000, 10, 40))
+
+
+def run_size(states: int, actions: int, dimension: int) -> None:
+    """Build a model, certify a policy, print seconds, samples and peak memory in MB."""
+    started = time.perf_counter()
+    mdp = bp.instances.simplex(states=states, actions=actions, dimension=dimension, seed=0, discount=0.9)
+    result = bp.identify(bp.ExactSimulator(mdp), epsilon=0.5, delta=0.05, seed=0)
+    seconds = time.perf_counter() - started
+    assert result.certified
+    assert mdp.is_near_optimal(result.policy, 0.5)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(seconds, result.samples, peak)
+
+
+def main() -> None:
+    """Time every size."""
+    for size in SIZES:
+        command = [sys.executable, "-m", "benchmarks.growth", *map(str, size)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        seconds, samples, peak = map(float, done.stdout.split())
+        target, met = "", None
+        if size == (10_000, 10, 20):
+            target, met = "≤ 60 s", seconds <= 60
+        if size == (100_000, 10, 20):
+            target, met = "≤ 2048 MB", peak <= 2048
+        states, actions, dimension = size
+        what = f"model, design and gss: S={states} A={actions} d={dimension}"
+        line(what, seconds, target, met, f"{samples:.2g} samples, peak {peak:.0f} MB")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4:
+        run_size(*map(int, sys.argv[1:]))
+    else:
+        main()

@@ -1,0 +1,194 @@
+"""Cutting planes: the allocation that no found alternative can fool, and the alternatives that fool it most.
+
+The linear programme max_ω min_k Σ ω KL_k over the alternatives found so far has an optimum ω that trusts them too much. So
+new alternatives are sought at a point between it and the best allocation tried so far (in-out separation), with a
+trace of uniform sampling mixed in, which keeps every divergence in sight. Several targets are searched in each
+iteration: those for which a prediction, the quadratic estimate corrected by what the target's last search gave, is lowest.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+
+import numpy as np
+
+from bestpolicy.bounds.alternatives import Alternative
+from bestpolicy.bounds.search import Search
+from bestpolicy.problem import FloatArray
+
+_TARGETS = 6  # successful searches per iteration
+_SWEEP = 60  # searches of the last look around
+_NODE_LIMIT = 60
+_PATIENCE = 25  # iterations without 0.1 % progress of the bound
+_KEPT = 400  # planes in the linear programme
+
+
+class CuttingPlanes:
+    """State of the search.
+
+    Parameters
+    ----------
+    search : Search
+    deadline : float
+        `time.monotonic()` at which to stop.
+
+    Attributes
+    ----------
+    alternatives : list of Alternative
+    time : float
+        Certified characteristic time so far.
+    allocation : array (stages, n)
+        Optimal for the alternatives found.
+    gap : float
+        Value of the programme over the cheapest alternative at the best allocation tried, minus 1.
+    finished, out_of_time : bool
+    """
+
+    def __init__(self, search: Search, deadline: float) -> None:
+        truth = search.truth
+        self.search, self.deadline = search, deadline
+        self.alternatives: list[Alternative] = []
+        self.time, self.gap = 0.0, float("inf")
+        self.finished = self.out_of_time = False
+        stages, n = truth.rewards.shape
+        self.uniform: FloatArray = np.full((stages, n), 1.0 / n)
+        self.allocation: FloatArray = self.uniform
+        self._centre = self.uniform
+        self._planes: FloatArray = np.empty((0, stages, n))
+        self._owners: list[int] = []  # index of the target, -1 for alternatives that were given
+        self._corrections = np.ones(len(search.targets))
+        self._lambda: FloatArray = np.zeros(0)
+        self._stalled = 0
+        self._mixture = 0.05
+
+    @property
+    def active(self) -> tuple[Alternative, ...]:
+        """Alternatives with a positive weight."""
+        return tuple(self.alternatives[k] for k in np.flatnonzero(self._lambda))
+
+    @property
+    def active_weights(self) -> FloatArray:
+        """Their weights λ."""
+        return self._lambda[self._lambda > 0]
+
+    def add(self, alternative: Alternative, owner: int = -1) -> None:
+        """Take in a verified alternative; the bound never gets worse by it."""
+        pairs = self.search.truth.problem.pairs
+        plane = alternative.divergences.reshape(len(self.uniform), -1)[:, pairs]
+        self.alternatives.append(alternative)
+        self._owners.append(owner)
+        self._planes = np.concatenate([self._planes, plane[None]])
+        self._lambda = np.append(self._lambda, 0.0)
+        self._adopt(np.append(np.zeros(len(self._lambda) - 1), 1.0))
+
+    def iterate(self, tolerance: float) -> None:
+        """Search at one allocation and solve the linear programme."""
+        before = self.time
+        query = (1 - self._mixture) * self._between() + self._mixture * self.uniform
+        self._explore(query, _TARGETS)
+        if self.alternatives:
+            self._solve_programme()
+            self._recentre(query)
+        self._stalled = 0 if self.time > 1.001 * before else self._stalled + 1
+        if self.gap <= tolerance and monotonic() < self.deadline:
+            # Before the end, look at every target that might be cheaper than the estimate says.
+            self._explore(self._centre, _SWEEP)
+            self._solve_programme()
+            self._recentre(query)
+            self.finished = self.gap <= tolerance
+        self.finished = self.finished or self._stalled >= _PATIENCE
+        self._mixture = float(np.clip(self.gap / 10, 1e-4, 0.05))
+        self.out_of_time = not self.finished and monotonic() >= self.deadline
+
+    def _between(self) -> FloatArray:
+        return 0.5 * (self._centre + self.allocation)
+
+    def _explore(self, query: FloatArray, wanted: int) -> None:
+        search = self.search
+        estimates = search.estimates(query)
+        predictions = estimates * self._corrections
+        costs = np.einsum("khn,hn->k", self._planes, query)
+        cheapest: dict[int, int] = {}
+        for k in np.argsort(-costs):
+            cheapest[self._owners[k]] = int(k)
+        for target, k in cheapest.items():
+            if target >= 0:
+                predictions[target] = min(predictions[target], costs[k])
+        lowest = costs.min(initial=np.inf)
+        successes = attempts = 0
+        for target in np.argsort(predictions):
+            if successes >= wanted or attempts >= 4 * wanted or monotonic() > self.deadline:
+                break
+            if wanted == _SWEEP and predictions[target] > 1.5 * lowest:
+                break
+            attempts += 1
+            known = cheapest.get(int(target))
+            start = None
+            if known is not None:
+                start = self.alternatives[known].theta_change, self.alternatives[known].mu_change
+            found = search.find(
+                query,
+                search.targets[target],
+                start,
+                expected=float(predictions[target]),
+                deadline=self.deadline,
+            )
+            if found is None:
+                self._corrections[target] *= 10
+                continue
+            cost = search.cost(query, found)
+            if search.reference.epsilon > 0 and cost < 1.2 * lowest:
+                found = search.shrunk(found, _NODE_LIMIT, self.deadline)
+            self._corrections[target] = cost / estimates[target]
+            lowest = min(lowest, cost)
+            successes += 1
+            self.add(found, int(target))
+
+    def _solve_programme(self) -> None:
+        """Optimal ω and λ for the alternatives found; λ is used by weak duality only."""
+        from scipy.optimize import linprog
+
+        costs = np.einsum("khn,hn->k", self._planes, self._centre)
+        chosen = np.union1d(np.argsort(costs)[:_KEPT], np.flatnonzero(self._lambda))
+        planes = self._planes[chosen].reshape(len(chosen), -1)
+        stages, n = self.uniform.shape
+        scale = 1.0 / self.time if self.time > 0 else float(planes.max(axis=1).min())
+        result = linprog(
+            np.append(np.zeros(stages * n), -1.0),
+            A_ub=np.column_stack([-planes / scale, np.ones(len(chosen))]),
+            b_ub=np.zeros(len(chosen)),
+            A_eq=np.column_stack([np.kron(np.eye(stages), np.ones(n)), np.zeros(stages)]),
+            b_eq=np.ones(stages),
+            bounds=[(0, None)] * (stages * n) + [(None, None)],
+            method="highs",
+        )
+        if result.x is None:
+            return
+        self.allocation = _distribution(result.x[:-1].reshape(stages, n))
+        weights = np.zeros(len(self.alternatives))
+        weights[chosen] = np.maximum(-result.ineqlin.marginals, 0.0)
+        if weights.sum() > 0:
+            self._adopt(weights / weights.sum())
+
+    def _adopt(self, weights: FloatArray) -> None:
+        """Use the weights λ if they give a better bound; Σ_h max Σ_k λ_k KL_k is what divides kl(δ, 1-δ)."""
+        weights = np.where(weights > 1e-9, weights, 0.0)
+        weights = weights / weights.sum()
+        used = np.flatnonzero(weights)
+        worst = np.einsum("k,khn->hn", weights[used], self._planes[used]).max(axis=1).sum()
+        # Rounded down by more than the errors of this sum.
+        time = float((1 - 1e-12) / worst)
+        if time > self.time:
+            self.time, self._lambda = time, weights
+
+    def _recentre(self, query: FloatArray) -> None:
+        values = [np.einsum("khn,hn->k", self._planes, point).min() for point in (query, self._centre)]
+        if values[0] >= values[1]:
+            self._centre = query
+        self.gap = float(1.0 / (self.time * max(values)) - 1.0)
+
+
+def _distribution(values: FloatArray) -> FloatArray:
+    clipped = np.maximum(values, 0.0)
+    distribution: FloatArray = clipped / clipped.sum(axis=1, keepdims=True)
+    return distribution

@@ -1,0 +1,326 @@
+"""Finding alternatives that are hard to tell from the truth. Only the quality of a bound depends on this.
+
+For weights ω on the pairs, the most confusing alternative minimises Σ ω KL. Alternatives fall into one family per
+*target*, an action a of a state s that is not near-optimal in M: M' has to make some policy that plays it better, by
+more than ε at (s), than every policy of the near-optimal actions. Values are not linear in the model, but
+
+    d V^π(s) = Σ_h y_hᵀ (dθ_h + γ dμ_hᵀ V_{h+1}),      y_h = Σ_s m_h(s) φ(s, π_h(s)),
+
+so each family is searched by sequential convex programming: linearise V^challenger - V^defender at the current model,
+find the nearest model under that constraint (`nearest`), update the policies, repeat. One-state problems, changes of
+rewards alone and changes that preserve V* are covered by the first step, which is exact for them. The result
+is scaled along the ray from M, M + α(M' - M), to the smallest α that still passes; the set of linear models is convex.
+
+Which targets are worth the effort is told by the quadratic approximation at M: the cost of a shift z of the advantage
+is z² / (2 Σ_h y_hᵀB_h y_h), B_h = H₀⁻¹ + γ² [Σ V²H⁻¹ - (Σ V H⁻¹)(Σ H⁻¹)⁻¹(Σ V H⁻¹)], with H the Fisher information of the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+
+import numpy as np
+
+from bestpolicy.bounds.alternatives import Alternative, Verifier, value_gradient
+from bestpolicy.bounds.membership import least_reach
+from bestpolicy.bounds.nearest import Change, Constraint
+from bestpolicy.bounds.tables import Solution, Table, evaluate, following_values, solve
+from bestpolicy.problem import FloatArray, IntArray
+
+_SCREEN_SMOOTHING = 1e-2
+_MAX_RELINEARISATIONS = 6
+_GOOD_ENOUGH = 2e-3  # relative improvement below which re-linearising ends
+_MAX_DEFENDERS = 3
+
+
+@dataclass(frozen=True)
+class Target:
+    """An action to be made attractive.
+
+    Attributes
+    ----------
+    stage, state, action : int
+    shift : float
+        By how much its advantage has to grow, to first order.
+    check_stage, check_state : int
+        Where the loss of near-optimal policies is measured.
+    seeded : bool
+        Begin by beating the optimal policy alone, and see which policies that makes attractive. For ε > 0, where it
+        often takes several changed actions together to leave Π_ε(M).
+    """
+
+    stage: int
+    state: int
+    action: int
+    shift: float
+    check_stage: int
+    check_state: int
+    seeded: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Aim:
+    """Who is to win, and where."""
+
+    challenger: IntArray
+    check: tuple[int, int]
+
+
+class Search:
+    """Search of alternatives of one model at one ε.
+
+    Parameters
+    ----------
+    verifier : Verifier
+    """
+
+    def __init__(self, verifier: Verifier) -> None:
+        self.verifier = verifier
+        self.truth, self.reference, self.nearest = verifier.truth, verifier.reference, verifier.nearest
+        self.targets = self._all_targets()
+        self._gradients = self._advantage_gradients()
+
+    def estimates(self, weights: FloatArray) -> FloatArray:
+        """Approximate cost Σ ω KL of each target's best alternative, (targets,)."""
+        problem = self.truth.problem
+        theta_inverse, mu_inverse = self.nearest.curvature(weights, _SCREEN_SMOOTHING)
+        after = problem.continuation * following_values(problem, self.reference.optimum.values)
+        first = np.einsum("hs,hsij->hij", after, mu_inverse)
+        second = np.einsum("hs,hsij->hij", after**2, mu_inverse)
+        gain = theta_inverse + second - first @ np.linalg.solve(mu_inverse.sum(axis=1), first)
+        spread = np.einsum("thi,hij,thj->t", self._gradients, gain, self._gradients, optimize=True)
+        shifts = np.array([target.shift for target in self.targets])
+        return shifts**2 / (2 * np.maximum(spread, 1e-300))
+
+    def find(
+        self,
+        weights: FloatArray,
+        target: Target,
+        start: Change | None = None,
+        *,
+        expected: float = 0.0,
+        deadline: float = np.inf,
+    ) -> Alternative | None:
+        """Search the family of a target for an alternative with small Σ ω KL.
+
+        Parameters
+        ----------
+        weights : array (stages, n)
+            Positive weights of the allowed pairs.
+        target : Target
+        start : Change, optional
+            An alternative of the same family, found with other weights.
+        expected : float, optional
+            A guess of the cost, for speed.
+        deadline : float, optional
+            `time.monotonic()` at which to return what there is.
+        """
+        aim = _Aim(self._switched_policy(target), (target.check_stage, target.check_state))
+        change = start
+        if change is None and target.seeded:
+            change = self._seed(weights, target, aim, expected)
+            if change is None:
+                return None
+        best, best_value = None, np.inf
+        defenders: list[IntArray] = []
+        for _ in range(_MAX_RELINEARISATIONS):
+            if monotonic() > deadline:
+                break
+            table = self.truth.table if change is None else self.truth.changed(*change)
+            if change is not None:
+                aim = self._aim(table, aim)
+            constraints = [
+                self._constraint(table, change, aim, defender, target.shift)
+                for defender in self._defenders(table, defenders, target)
+            ]
+            nearest = self.nearest.solve(weights, constraints, change, expected=expected)
+            if nearest is None:
+                break
+            scaled = self._shortest(nearest, aim)
+            found = None if scaled is None else self.verifier.alternative(scaled, _choice(target))
+            value = np.inf if found is None else self.cost(weights, found)
+            improved = value < (1 - _GOOD_ENOUGH) * best_value
+            if value < best_value:
+                best, best_value, expected = found, value, value
+            if best is not None and not improved:
+                break
+            change = nearest if found is None else (found.theta_change, found.mu_change)
+        return best
+
+    def shrunk(self, alternative: Alternative, node_limit: int, deadline: float = np.inf) -> Alternative:
+        """Move an alternative towards M as far as branch and bound still proves it (ε > 0)."""
+        best, low, high = alternative, 0.5, 1.0
+        theta_change, mu_change = alternative.theta_change, alternative.mu_change
+        middle = 0.97
+        while high - low > 0.02 and monotonic() < deadline:
+            shorter = self.verifier.alternative(
+                (middle * theta_change, middle * mu_change),
+                (alternative.stage, alternative.state, alternative.action),
+                node_limit=node_limit,
+                deadline=deadline,
+            )
+            if shorter is None and high == 1.0:
+                break
+            low, high = (middle, high) if shorter is None else (low, middle)
+            best = best if shorter is None else shorter
+            middle = (low + high) / 2
+        return best
+
+    def cost(self, weights: FloatArray, alternative: Alternative) -> float:
+        """Σ ω KL."""
+        flat = alternative.divergences.reshape(len(weights), -1)
+        return float((weights * flat[:, self.truth.problem.pairs]).sum())
+
+    def _seed(self, weights: FloatArray, target: Target, aim: _Aim, expected: float) -> Change | None:
+        """Beat the optimal policy of M by ε, then go on in that direction until near-optimal policies lose."""
+        constraint = self._constraint(self.truth.table, None, aim, self.reference.optimum.policy, target.shift)
+        nearest = self.nearest.solve(weights, [constraint], expected=expected)
+        return None if nearest is None else self._shortest(nearest, aim)
+
+    def _shortest(self, change: Change, aim: _Aim) -> Change | None:
+        """Scale a change to the smallest multiple that separates with a margin."""
+        lifted = self.verifier.lifted(change)
+        if lifted is None:
+            return None
+        low, high, margin_low = 0.0, 1.0, self._margin(self.truth.table, aim)
+        margin_high = self._margin(self.truth.changed(*lifted), aim)
+        while margin_high <= 0:
+            stretched = (1.5 * high * lifted[0], 1.5 * high * lifted[1])
+            if high > 20 or not self.verifier.is_model(stretched):
+                return None
+            low, margin_low = high, margin_high
+            high *= 1.5
+            margin_high = self._margin(self.truth.changed(*stretched), aim)
+        for _ in range(12):
+            if high - low <= 1e-4 * high:
+                break
+            middle = high - margin_high * (high - low) / (margin_high - margin_low)
+            # Aim a little above the root, so that the upper end closes in on it.
+            middle = min(max(middle + 2e-5 * high, low + 0.02 * (high - low)), high - 1e-5 * (high - low))
+            margin = self._margin(self.truth.changed(middle * lifted[0], middle * lifted[1]), aim)
+            if margin > 0:
+                high, margin_high = middle, margin
+            else:
+                low, margin_low = middle, margin
+        return high * lifted[0], high * lifted[1]
+
+    def _margin(self, table: Table, aim: _Aim) -> float:
+        """By how much the defenders lose beyond ε and the errors of the computation."""
+        inside = solve(table, self.reference.actions, self.reference.optimum.policy)
+        if self.reference.epsilon > 0:
+            ahead = self._optimum(table, aim.challenger)
+            loss = float((ahead.values - inside.values)[self.reference.checkpoints].max())
+        else:
+            # At ε = 0 the loss is flat up to the boundary; the challenger's lead changes its sign there.
+            ahead = evaluate(table, aim.challenger)
+            loss = float((ahead.values - inside.values)[aim.check])
+        return loss - self.reference.epsilon - 3 * (inside.error + ahead.error)
+
+    def _aim(self, table: Table, aim: _Aim) -> _Aim:
+        """At ε > 0 turn to the best policy of the current model, where near-optimal policies lose most."""
+        if self.reference.epsilon == 0:
+            return aim
+        optimum = self._optimum(table, aim.challenger)
+        inside = solve(table, self.reference.actions, self.reference.optimum.policy)
+        losses = np.where(self.reference.checkpoints, optimum.values - inside.values, -np.inf)
+        if losses.max() <= 0.5 * self.reference.epsilon:
+            return aim
+        stage, state = np.unravel_index(losses.argmax(), losses.shape)
+        return _Aim(optimum.policy, (int(stage), int(state)))
+
+    def _optimum(self, table: Table, start: IntArray) -> Solution:
+        problem = self.truth.problem
+        return solve(table, np.broadcast_to(problem.mask, (problem.stages, *problem.mask.shape)), start)
+
+    def _defenders(self, table: Table, defenders: list[IntArray], target: Target) -> list[IntArray]:
+        """Add the best near-optimal policy of the current model, with each near-optimal action at the target."""
+        policy = solve(table, self.reference.actions, self.reference.optimum.policy).policy
+        for action in np.flatnonzero(self.reference.actions[target.stage, target.state]):
+            variant = policy.copy()
+            variant[target.stage, target.state] = action
+            if not any((variant == known).all() for known in defenders):
+                defenders.append(variant)
+        del defenders[: -_MAX_DEFENDERS * self.truth.problem.actions]
+        return defenders
+
+    def _constraint(
+        self, table: Table, change: Change | None, aim: _Aim, defender: IntArray, shift: float
+    ) -> Constraint:
+        """Linearise "the challenger beats the defender by ε" at the current model."""
+        ahead = value_gradient(self.truth, table, aim.challenger, *aim.check)
+        behind = value_gradient(self.truth, table, defender, *aim.check)
+        theta_gradient, mu_gradient = ahead[1] - behind[1], ahead[2] - behind[2]
+        reached = ahead[0] - behind[0]
+        if change is not None:
+            reached -= float((theta_gradient * change[0]).sum() + (mu_gradient * change[1]).sum())
+        # A hair more than asked for, so that the margin of the verification costs no further search.
+        wanted = self.reference.epsilon + 1e-5 * shift + 20 * self.reference.optimum.error
+        return Constraint(theta_gradient, mu_gradient, wanted - reached)
+
+    def _switched_policy(self, target: Target) -> IntArray:
+        policy = self.reference.optimum.policy.copy()
+        policy[target.stage, target.state] = target.action
+        return policy
+
+    def _all_targets(self) -> list[Target]:
+        problem, reference = self.truth.problem, self.reference
+        optimum, epsilon = reference.optimum, reference.epsilon
+        everywhere = np.arange(problem.states)
+        chosen = np.zeros(reference.actions.shape, dtype=np.bool_)
+        np.put_along_axis(chosen, optimum.policy[:, :, None], True, axis=2)
+        others = np.broadcast_to(problem.distinct, reference.actions.shape) & ~chosen
+        if epsilon == 0:
+            others = others & ~reference.actions
+        targets = []
+        if problem.horizon is None:
+            kernel = self.truth.table.rows[0][everywhere, optimum.policy[0]]
+            visits = np.linalg.inv(np.eye(problem.states) - problem.continuation * kernel)
+        for stage in range(problem.stages):
+            if problem.horizon is not None:
+                reach = least_reach(self.truth.table.rows, chosen, stage)
+            for state, action in np.argwhere(others[stage]):
+                gap = float(optimum.values[stage, state] - optimum.q_values[stage, state, action])
+                check, repeats = (stage, int(state)), 1.0
+                if problem.horizon is None:
+                    rows = self.truth.table.rows[0][state]
+                    turn = problem.continuation * (rows[action] - kernel[state]) @ visits[:, state]
+                    repeats = float(visits[state, state] / (1 - turn))
+                elif epsilon > 0:
+                    check, repeats = (0, int(reach[:, state].argmax())), float(reach[:, state].max())
+                if not (reference.checkpoints[check] and repeats > 1e-9):
+                    continue
+                place = stage, int(state), int(action), gap + epsilon / repeats, *check
+                if not reference.actions[stage, state, action]:
+                    targets.append(Target(*place))
+                if epsilon > 0:
+                    targets.append(Target(*place, seeded=True))
+        return targets
+
+    def _advantage_gradients(self) -> FloatArray:
+        """y_h of each target's advantage at the truth, in whitened coordinates, (targets, stages, d)."""
+        problem, table = self.truth.problem, self.truth.table
+        everywhere, policy = np.arange(problem.states), self.reference.optimum.policy
+        gradients = np.zeros((len(self.targets), problem.stages, problem.dimension))
+        if not self.targets:
+            return gradients
+        stages, states, actions = np.array([(t.stage, t.state, t.action) for t in self.targets]).T
+        direct = problem.features[states, actions] - problem.features[states, policy[stages, states]]
+        moved = table.rows[stages, states, actions] - table.rows[stages, states, policy[stages, states]]
+        gradients[np.arange(len(stages)), stages] = direct
+        played = problem.features[everywhere[None], policy]
+        if problem.horizon is None:
+            kernel = table.rows[0][everywhere, policy[0]]
+            future = np.linalg.solve(np.eye(problem.states) - problem.continuation * kernel, played[0])
+            gradients[:, 0] += problem.continuation * moved @ future
+        else:
+            visits = np.zeros_like(moved)
+            for h in range(1, problem.stages):
+                visits = visits @ table.rows[h - 1][everywhere, policy[h - 1]]
+                visits[stages == h - 1] = moved[stages == h - 1]
+                gradients[:, h] += visits @ played[h]
+        return gradients @ self.nearest._inverse_triangle
+
+
+def _choice(target: Target) -> tuple[int, int, int]:
+    return target.stage, target.state, target.action

@@ -1,0 +1,88 @@
+"""Theorem F: super- and sub-solutions on fresh samples, with no condition on the estimated kernel.
+
+Let a policy π and a function V be fixed by past samples, in any way, and let e(s,a) bound |T̂V - TV|(s,a) at all pairs, where (TV)(s,a) = r + γ pV and T̂V =
+Φ(θ̂ + γμ̂ᵀV) is estimated from samples drawn since. Put
+
+    c⁺ = max_{s,a} [T̂V + e - V(s)],     c⁻ = max_s [V(s) - T̂V(s,π(s)) + e(s,π(s))].
+
+Then V* ≤ V + c⁺/(1-γ) =: U, V^π ≥ V - c⁻/(1-γ) =: Lo, and V* - V^π ≤ max(0, max_{s, a≠π(s)} [T̂V + e + γc⁺/(1-γ) - Lo(s)]).
+
+*Proof.* TV ≤ V + c⁺, so TU = TV + γc⁺/(1-γ) ≤ U: a super-solution dominates V*. Likewise T_πLo ≥ Lo. Let s maximise V* - V^π: if π(s) is optimal at s then
+(V* - V^π)(s) ≤ γ max(V* - V^π), so the maximum is at most 0; else it equals Q*(s,a) - V^π(s) ≤ TU(s,a) - Lo(s) for some a ≠ π(s). ∎
+
+V is known, so its range and the sample variance of R + γV(S') are observed: e comes from Lemmas S, B and V without any alternation, and holds at all times
+since the past ended, with any predictable sampling. The cost is d-dimensional, whatever the number of states. One 1/(1-γ) is lost against
+Theorem T, so this is what certifies when Theorem T's contraction fails (many states, few samples), or what certifies first for large ε.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.stopping.ellipsoids import Prior, bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
+from bestpolicy.stopping.evidence import Evidence, Model, fit, second_moments
+from bestpolicy.stopping.variance import deviation_terms, sample_variances, variance_bounds
+
+
+@dataclass(frozen=True, eq=False)
+class FreshRule:
+    """Theorem F, for discounted problems.
+
+    Attributes
+    ----------
+    problem : Problem
+    prior : Prior
+    delta : float
+        Spent in equal parts on the two ellipsoids and the variances.
+    policy : int array (1, S)
+    values : array (1, S)
+        V; like the policy, fixed before the samples that the rule will see.
+    """
+
+    problem: Problem
+    prior: Prior
+    delta: float
+    policy: IntArray
+    values: FloatArray
+
+    def loss(self, evidence: Evidence) -> float:
+        """Bound on max_s V*(s) - V^π(s); inf if the evidence does not yet determine a model."""
+        problem, values = self.problem, self.values
+        model = fit(problem, evidence)
+        if model is None:
+            return inf
+        errors = widths(self._metrics(evidence, model)[:, 0], problem.features.reshape(-1, problem.dimension))
+        upper, lower = self._bounds(model.theta + problem.continuation * np.einsum("hsd,hs->hd", model.mu, values), errors)
+        everywhere, limit = np.arange(problem.states), problem.value_limits[0]
+        above = float((upper.max(axis=1) - values[0]).max())
+        below = float((values[0] - lower[everywhere, self.policy[0]]).max())
+        floor = values[0] - below * limit
+        rivals = upper.copy()
+        rivals[everywhere, self.policy[0]] = -inf
+        return max(0.0, float((rivals.max(axis=1) + problem.continuation * above * limit - floor).max()))
+
+    def _bounds(self, parameters: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """T̂V + e and T̂V - e, (S, A); -inf above where the action is not allowed."""
+        problem = self.problem
+        backed_up = problem.features @ parameters[0]
+        errors = errors.reshape(problem.mask.shape)
+        return np.where(problem.mask, backed_up + errors, -inf), backed_up - errors
+
+    def _metrics(self, evidence: Evidence, model: Model) -> FloatArray:
+        """Ellipsoids for the noise of V, (m, 1, d, d)."""
+        problem, tally, values, third = self.problem, evidence.tally, self.values, self.delta / 3
+        ranges = 1 + problem.continuation * np.ptp(values, axis=1)
+        spread = ranges[:, None, None] ** 2 / 4 * second_moments(model.sampled, evidence.inverse_squares)
+        deviations = np.sqrt(sample_variances(tally, values, problem.continuation))
+        variances = variance_bounds(deviations, deviation_terms(tally.pulls, ranges, third), ranges)
+        quiet = second_moments(model.sampled, evidence.inverse_squares * variances)
+        return np.concatenate(
+            [
+                sub_gaussian_ellipsoids(self.prior, model.gram_inverse, spread, 0.0, third),
+                bernstein_ellipsoids(self.prior, model.gram_inverse, quiet, ranges, third),
+            ]
+        )
