@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import pickle
@@ -10,20 +11,34 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import bestpolicy as bp
-from tests.models import near_tie, random_mdp
+from bestpolicy.cli import main
+from tests.models import random_mdp
 
 COMMAND = [str(Path(sys.executable).parent / "bestpolicy")]
 
 
-def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Call the command in this process, with its own output and exit code."""
+    command = ["bestpolicy", *map(str, arguments)]
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch.object(sys, "argv", command), redirect_stdout(out), redirect_stderr(err):
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return subprocess.CompletedProcess(command, int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def run_installed(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Call the installed command as a user does."""
     return subprocess.run(
-        COMMAND + [str(a) for a in arguments], capture_output=True, text=True, timeout=120, cwd=cwd, check=False
+        COMMAND + [str(a) for a in arguments], capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -38,7 +53,7 @@ def assert_one_error_line(done: subprocess.CompletedProcess[str], *words: str) -
 
 
 def test_identify_prints_one_json_object():
-    done = run("identify", "two-state", "--epsilon", 0.1, "--delta", 0.05, "--seed", 7, "--json")
+    done = run_installed("identify", "two-state", "--epsilon", 0.1, "--delta", 0.05, "--seed", 7, "--json")
     assert done.returncode == 0
     assert done.stderr == ""
     answer = json.loads(done.stdout)
@@ -70,8 +85,7 @@ def test_a_spent_budget_exits_with_3_and_was_predicted():
     assert "predicted to need about" in done.stderr
 
 
-def test_ctrl_c_exits_with_130_and_prints_what_is_known(tmp_path):
-    near_tie(0.0).save(tmp_path / "tie.npz")
+def test_ctrl_c_exits_with_130_and_prints_what_is_known():
     process = subprocess.Popen(
         [*COMMAND, "identify", "simplex-large", "--epsilon", "0", "--delta", "0.1", "--json"],
         stdout=subprocess.PIPE,
@@ -242,6 +256,10 @@ def test_demo_writes_its_table(tmp_path):
     assert all(0.8 < row["samples_over_formula"] < 1.6 for row in rows)
     with open(tmp_path / "results" / "demo.csv") as file:
         assert [row["instance"] for row in csv.DictReader(file)] == [row["instance"] for row in rows]
+
+
+def test_bad_input_as_a_user_sees_it():
+    assert_one_error_line(run_installed("check", "gridd"), "'grid'")
 
 
 def test_help_teaches():

@@ -14,15 +14,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import SupportsInt
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bestpolicy.design import g_optimal_design, whiten
+from bestpolicy.design import g_optimal_design, rank_reduction, whiten
+from bestpolicy.design.conditioning import whitening_transform
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FloatArray, Problem
+from bestpolicy.threads import one_thread
 
 TOLERANCE = 1e-8
 _CHUNK = 2**22  # entries of the transition matrix looked at in one go
+_FEATURE_FINDINGS: WeakKeyDictionary[Problem, list[Finding]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -61,14 +65,18 @@ class Finding:
 
 def check_features(problem: Problem) -> list[Finding]:
     """Check what can be known before any sample: rank and all-ones."""
+    if problem not in _FEATURE_FINDINGS:
+        with one_thread():
+            _FEATURE_FINDINGS[problem] = _examine_features(problem)
+    return list(_FEATURE_FINDINGS[problem])
+
+
+def _examine_features(problem: Problem) -> list[Finding]:
     features = problem.pair_features
-    scale = np.sqrt(np.einsum("nd,nd->d", features, features))
-    scaled_gram = (features.T @ features) / np.outer(np.where(scale > 0, scale, 1), np.where(scale > 0, scale, 1))
-    rank = int((np.linalg.eigvalsh(scaled_gram) > 1e-14 * len(scaled_gram)).sum()) if scale.all() else -1
-    if rank < problem.dimension:
-        rank = int(np.linalg.matrix_rank(features / np.where(scale > 0, scale, 1)))
-    d = problem.dimension
-    findings = [
+    basis = rank_reduction(features)
+    rank, d = basis.shape[1], problem.dimension
+    misfit = np.abs(_residual_of_ones(features if rank == d else features @ basis))
+    return [
         Finding(
             "rank of the features",
             rank,
@@ -78,11 +86,7 @@ def check_features(problem: Problem) -> list[Finding]:
             True,
             "",
             "Express them in a basis of their span: features @ bestpolicy.design.rank_reduction(features).",
-        )
-    ]
-    combination = np.linalg.lstsq(features / np.where(scale > 0, scale, 1), np.ones(len(features)), rcond=None)[0]
-    misfit = np.abs(features @ (combination / np.where(scale > 0, scale, 1)) - 1.0)
-    findings.append(
+        ),
         Finding(
             "distance of all-ones from the span of the features",
             float(misfit.max()),
@@ -92,13 +96,26 @@ def check_features(problem: Problem) -> list[Finding]:
             True,
             _pair_name(problem, int(misfit.argmax())),
             "No linear MDP has these features; append a constant feature, or make each φ(s,a) sum to 1.",
-        )
-    )
-    return findings
+        ),
+    ]
+
+
+def _residual_of_ones(features: FloatArray) -> FloatArray:
+    """All-ones minus its projection on the column space of features of full rank, (n,)."""
+    transform, _ = whitening_transform(features)
+    residual = np.ones(len(features))
+    for _ in range(3):  # the repetitions refine what rounding left over
+        residual = residual - features @ (transform @ (transform.T @ (features.T @ residual)))
+    return residual
 
 
 def check_model(problem: Problem, theta: FloatArray, mu: FloatArray) -> list[Finding]:
     """Check that (θ, μ) with these features is a linear MDP; θ is (stages, d), μ is (stages, S, d)."""
+    with one_thread():
+        return _examine_model(problem, theta, mu)
+
+
+def _examine_model(problem: Problem, theta: FloatArray, mu: FloatArray) -> list[Finding]:
     features = problem.pair_features
     sums = np.abs(features @ mu.sum(axis=1).T - 1.0)
     rewards = features @ theta.T
@@ -210,10 +227,10 @@ def _norms(
 def _smallest_probability(problem: Problem, mu: FloatArray) -> tuple[float, int, int]:
     """Return the smallest φᵀμ(s') over allowed pairs, next states and stages, with its pair and stage."""
     features = problem.pair_features
-    if features.min() >= 0 and mu.min() >= 0:
+    huge = len(features) * mu[..., 0].size > 2**28
+    if huge and features.min() >= 0 and mu.min() >= 0:
         # No product can be negative; a bound suffices where the full matrix would be huge.
-        if len(features) * mu[..., 0].size > 2**28:
-            return 0.0, 0, 0
+        return 0.0, 0, 0
     best = (np.inf, 0, 0)
     rows = max(1, _CHUNK // problem.states)
     for stage in range(problem.stages):

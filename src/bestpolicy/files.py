@@ -58,10 +58,10 @@ def _open(path: str | PathLike[str]) -> dict[str, Any]:
     if not os.path.isfile(path):
         raise InvalidInput(f"no such file: {path}. Give the path of an .npz model file.")
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InvalidInput(f"{path} is a single array, not an .npz archive of named arrays.")
-        with archive:
+        with open(path, "rb") as file:  # NumPy would leave a broken archive open
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InvalidInput(f"{path} is a single array, not an .npz archive of named arrays.")
             return {key: frozen(archive[key]) for key in archive.files}
     except InvalidInput:
         raise

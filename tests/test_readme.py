@@ -1,0 +1,44 @@
+"""The README's code and commands do what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+COMMANDS = [line.split("#")[0].strip() for line in README.splitlines() if line.startswith(".venv/bin/bestpolicy")]
+
+
+def test_python_blocks_run(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_run(command, tmp_path):
+    program = str(Path(sys.executable).parent / "bestpolicy")
+    done = subprocess.run(
+        [program, *shlex.split(command)[1:]], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_ci_runs_the_readme_test_command():
+    assert "make test" in README
+    script = (ROOT / ".ci" / "run").read_text()
+    assert [line for line in script.splitlines() if line.startswith("make")] == ["make test"]
+
+
+def test_local_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        if "://" not in target:
+            assert (ROOT / target).exists(), target
