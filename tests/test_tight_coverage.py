@@ -154,9 +154,7 @@ def _outside(mdp, evidence, verdict, ranges, variances):
         sum(xh @ np.linalg.solve(mh, xh) for xh, mh in zip(x, metric, strict=True)) <= 1 + 1e-9
         for metric in verdict.metrics
     )
-    return not (
-        inside and (verdict.ranges >= ranges - 1e-9).all() and (verdict.variances >= variances - 1e-9).all()
-    )
+    return not (inside and (verdict.ranges >= ranges - 1e-9).all() and (verdict.variances >= variances - 1e-9).all())
 
 
 @pytest.mark.parametrize("name", MODELS)

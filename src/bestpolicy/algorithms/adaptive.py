@@ -8,12 +8,13 @@
         sample towards a mixture of that design with the G-optimal one, with weights 1/v̄ for the regression
     until the certified ε is at most the asked one
 
-Theorem T holds for every predictable sampling rule and predictable weights, so all data are pooled and nothing is restarted; how good the
-allocation is affects the number of samples only. Stages of an episode are concatenated, and each gets the share it deserves.
+Theorem T holds for every predictable sampling rule and predictable weights, so all data are pooled and
+nothing is restarted; how good the allocation is affects the number of samples only. Stages of an episode are
+concatenated, and each gets the share it deserves.
 
-Weights. A sample's u is fixed when it is drawn. u ≥ 1 always, so the prior does not depend on them; they rise above 1 only at pairs that are
-noisier than the quietest, and only once there are so many samples that the linear term of Bernstein's inequality no longer matters.
-"""
+Weights. A sample's u is fixed when it is drawn. u ≥ 1 always, so the prior does not depend on them; they rise
+above 1 only at pairs that are noisier than the quietest, and only once there are so many samples that the
+linear term of Bernstein's inequality no longer matters."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from bestpolicy.design.transductive import transductive_design
 from bestpolicy.estimation import Pulls
 from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
 from bestpolicy.stopping.evidence import Evidence
-from bestpolicy.stopping.tight import Verdict
+from bestpolicy.stopping.verdict import Verdict
 
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _LARGEST_WEIGHT = 16.0

@@ -7,9 +7,9 @@
     until the certified ε is at most the asked one
     return that policy with its ε
 
-The certificate holds at all times together, so a run may be stopped at any moment and still has the best (policy, ε) that any
-of its checks has certified. With ε = 0 the run goes on until the policy is certified optimal.
-"""
+The certificate holds at all times together, so a run may be stopped at any moment and still has the best
+(policy, ε) that any of its checks has certified. With ε = 0 the run goes on until the policy is certified
+optimal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from bestpolicy.stopping import Check
 from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.lag import Lag
-from bestpolicy.stopping.tight import Split, TightRule, Verdict
+from bestpolicy.stopping.tight import TightRule
+from bestpolicy.stopping.verdict import Split, Verdict
 
 _CRITICAL = 300  # directions that a prior or a design is made for
 _IN_SIGHT = 0.2  # share of what is asked from which on a lag pays
@@ -76,7 +77,9 @@ class Tight:
         """Sample the design until the asked ε is certified."""
         design = g_optimal_design(problem.pair_features, tolerance=self.design_tolerance)
         whitened = problem.with_features(frozen(whiten(problem.pair_features, design).features(problem.features)))
-        rule = tight_rule(whitened, design.indices, design.weights, epsilon, delta * (1 - self.lag_share), self.value_span)
+        rule = tight_rule(
+            whitened, design.indices, design.weights, epsilon, delta * (1 - self.lag_share), self.value_span
+        )
 
         evidence = Evidence.empty(problem, problem.pairs[design.indices])
         report, lags = Report(epsilon), Lags(rule, epsilon, delta * self.lag_share)
@@ -218,7 +221,9 @@ class Report:
             rounds=evidence.tally.rounds,
             samples=evidence.tally.samples,
             policy=policy,
-            statistic=max(1.0, reached) if passed else min(1.0, max(reached, *(found.resolved for found in (verdict, *(v for _, v in others))))),
+            statistic=max(1.0, reached)
+            if passed
+            else min(1.0, max(reached, *(found.resolved for found in (verdict, *(v for _, v in others))))),
             threshold=1.0,
             passed=passed,
             epsilon=certified,
@@ -226,4 +231,3 @@ class Report:
             rule=name,
         )
         return self.check
-

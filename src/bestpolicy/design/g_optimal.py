@@ -117,7 +117,7 @@ VERBOSE=False
 DROP=1.0
 FLOOR=50
 ADD=6
-LOOSE=10
+GOAL=1.
 def _certified_design(features: Floats, tolerance: float) -> Design:
     t0=time.perf_counter()
     frame = _Frame(*well_conditioned(features, tolerance / 20))
@@ -144,7 +144,7 @@ def _certified_design(features: Floats, tolerance: float) -> Design:
 def _column_generation(frame, working, weights, tolerance):
     dimension = frame.dimension
     candidates, rows = np.arange(len(frame.rows)), frame.rows
-    goal = max(0.1, tolerance/2)  if len(working)<len(rows) else tolerance/2
+    goal = GOAL*min(tolerance*2, 1e-6)/10
     for rnd in range(_MAX_ROUNDS):
         t0=time.perf_counter()
         m0=len(working)
@@ -166,7 +166,7 @@ def _column_generation(frame, working, weights, tolerance):
         over = over[leverages[over] > dimension * (1 + max(tolerance, gap / 20))]
         new = _spread(frame, candidates[over], leverages[over], int(max(20, ADD * dimension)))
         new = np.setdiff1d(new, working)
-        goal = min(max(gap / LOOSE, tolerance / FLOOR), tolerance if gap<2*tolerance else 1) if len(new) else goal / 10
+        goal = GOAL*min(tolerance*2, 1e-6)/10 if len(new) else goal / 10
         if DROP and len(new) and rnd<50:
             lv = squared_norms(frame.take(working))
             st = weights*len(weights)*DROP >= 1-lv/lv.max()

@@ -1,23 +1,24 @@
 """Transductive designs: which pairs to sample so that given linear functions are known well.
 
-With pairs x_k ∈ R^d (already divided by the standard deviation of their noise) and directions c_j (already divided by
-the accuracy that is wanted of c_jᵀθ), the design problem is
+With pairs x_k ∈ R^d (already divided by the standard deviation of their noise) and directions c_j (already
+divided by the accuracy that is wanted of c_jᵀθ), the design problem is
 
     minimise over the simplex   f(w) = max_j c_jᵀ Λ(w)⁻¹ c_j,        Λ(w) = Σ_k w_k x_k x_kᵀ.
 
-The least-squares estimate from n samples has variance c_jᵀΛ(w)⁻¹c_j/n in direction j, so f(w) is the number of samples per unit of
-log-confidence. G-optimal design is the special case c = x. f is convex.
+The least-squares estimate from n samples has variance c_jᵀΛ(w)⁻¹c_j/n in direction j, so f(w) is the number
+of samples per unit of log-confidence. G-optimal design is the special case c = x. f is convex.
 
-**Certificate.** For weights λ on the directions put C = Σ λ_j c_j c_jᵀ, f_λ(w) = tr Λ(w)⁻¹C ≤ f(w), and g_k = x_kᵀΛ(w)⁻¹CΛ(w)⁻¹x_k.
-1/f_λ is homogeneous of degree 1 and quasi-concave, hence concave, and its gradient at w is g/f_λ², so for every design w'
+**Certificate.** For weights λ on the directions put C = Σ λ_j c_j c_jᵀ, f_λ(w) = tr Λ(w)⁻¹C ≤ f(w), and g_k =
+x_kᵀΛ(w)⁻¹CΛ(w)⁻¹x_k. 1/f_λ is homogeneous of degree 1 and quasi-concave, hence concave, and its gradient at w
+is g/f_λ², so for every design w'
 
     f(w') ≥ f_λ(w') ≥ f_λ(w)² / max_k g_k :
 
 a lower bound on the optimum from any w and λ, which is returned with the design.
 
-**Method.** The maximum is replaced by the p-norm of the direction variances q_j, with λ_j ∝ q_j^{p-1} and p growing; for fixed λ the
-update w_k ← w_k √g_k, normalised, decreases f_λ at every step (multiplicative algorithm for linear criteria, Yu 2010).
-"""
+**Method.** The maximum is replaced by the p-norm of the direction variances q_j, with λ_j ∝ q_j^{p-1} and p
+growing; for fixed λ the update w_k ← w_k √g_k, normalised, decreases f_λ at every step (multiplicative
+algorithm for linear criteria, Yu 2010)."""
 
 from __future__ import annotations
 

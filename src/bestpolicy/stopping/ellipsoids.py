@@ -1,35 +1,40 @@
 """Ellipsoids that contain the estimation error at all times, with any predictable sampling rule.
 
-Setting. F_i is the history, b_i ∈ R^D is known before sample i, η_i is its noise (mean zero given the history),
-S_t = Σ_{i≤t} b_i η_i. Episodic problems concatenate the stages: D = dH, and b_i is non-zero only in the block of its stage.
+Setting. F_i is the history, b_i ∈ R^D is known before sample i, η_i is its noise (mean zero given the
+history), S_t = Σ_{i≤t} b_i η_i. Episodic problems concatenate the stages: D = dH, and b_i is non-zero only in
+the block of its stage.
 
-**Lemma S** (sub-Gaussian). Let E[exp(l η_i) | F_{i-1}] ≤ exp(l² s_i²/2) for all l, Σ_t = Σ s_i² b_i b_iᵀ, Γ > 0 fixed beforehand. Then
+**Lemma S** (sub-Gaussian). Let E[exp(l η_i) | F_{i-1}] ≤ exp(l² s_i²/2) for all l, Σ_t = Σ s_i² b_i b_iᵀ, Γ >
+0 fixed beforehand. Then
 
     P( ∃t: ‖S_t‖²_{(Γ+Σ_t)⁻¹} > 2 log(1/δ) + log det(I + Γ⁻¹Σ_t) ) ≤ δ.
 
-*Proof.* exp(uᵀS_t - uᵀΣ_t u/2) is a supermartingale for every u; so is its average over u ~ N(0, Γ⁻¹), which equals
-det(I + Γ⁻¹Σ_t)^{-1/2} exp(‖S_t‖²_{(Γ+Σ_t)⁻¹}/2); Ville's inequality.
+*Proof.* exp(uᵀS_t - uᵀΣ_t u/2) is a supermartingale for every u; so is its average over u ~ N(0, Γ⁻¹), which
+equals det(I + Γ⁻¹Σ_t)^{-1/2} exp(‖S_t‖²_{(Γ+Σ_t)⁻¹}/2); Ville's inequality.
 
-**Lemma B** (Bernstein). Let |η_i| ≤ Λ_i, Var(η_i | F_{i-1}) = v_i, Σ_t = Σ v_i b_i b_iᵀ, β ≥ Λ_i ‖b_i‖_{Γ⁻¹} always, R > 0 fixed beforehand,
-κ = g(Rβ) with g(a) = 2(eᵃ - 1 - a)/a². With probability at least 1-δ, at all t with
-√(2 log(2/δ) + log det(I + Γ⁻¹Σ_t)) + √(2D) ≤ R,
+**Lemma B** (Bernstein). Let |η_i| ≤ Λ_i, Var(η_i | F_{i-1}) = v_i, Σ_t = Σ v_i b_i b_iᵀ, β ≥ Λ_i ‖b_i‖_{Γ⁻¹}
+always, R > 0 fixed beforehand, κ = g(Rβ) with g(a) = 2(eᵃ - 1 - a)/a². With probability at least 1-δ, at all
+t with √(2 log(2/δ) + log det(I + Γ⁻¹Σ_t)) + √(2D) ≤ R,
 
     ‖S_t‖²_{(Γ+Σ_t)⁻¹} ≤ κ (2 log(2/δ) + log det(I + Γ⁻¹Σ_t)).
 
-*Proof.* For ‖u‖_Γ ≤ R, |uᵀb_i|Λ_i ≤ Rβ, so E exp(uᵀb_i η_i) ≤ exp(κ v_i (uᵀb_i)²/2) (Bennett; g increases): exp(uᵀS_t - κuᵀΣ_t u/2) is
-a supermartingale. Average it over N(0, (κΓ)⁻¹) truncated to ‖u‖_Γ ≤ R: the average is at least
-det(I + Γ⁻¹Σ)^{-1/2} exp(‖S‖²_{(Γ+Σ)⁻¹}/2κ) × (posterior mass of the ball), the posterior being N(m, (κ(Γ+Σ))⁻¹) with
-‖m‖_Γ ≤ ‖S‖_{(Γ+Σ)⁻¹}/κ and a centred part of E‖·‖²_Γ ≤ D/κ. At the boundary the side condition makes the mass at least 1/2 (Chebyshev,
-κ ≥ 1), and the average is even and convex along rays, hence larger beyond the boundary; Ville.
+*Proof.* For ‖u‖_Γ ≤ R, |uᵀb_i|Λ_i ≤ Rβ, so E exp(uᵀb_i η_i) ≤ exp(κ v_i (uᵀb_i)²/2) (Bennett; g increases):
+exp(uᵀS_t - κuᵀΣ_t u/2) is a supermartingale. Average it over N(0, (κΓ)⁻¹) truncated to ‖u‖_Γ ≤ R: the average
+is at least det(I + Γ⁻¹Σ)^{-1/2} exp(‖S‖²_{(Γ+Σ)⁻¹}/2κ) × (posterior mass of the ball), the posterior being
+N(m, (κ(Γ+Σ))⁻¹) with ‖m‖_Γ ≤ ‖S‖_{(Γ+Σ)⁻¹}/κ and a centred part of E‖·‖²_Γ ≤ D/κ. At the boundary the side
+condition makes the mass at least 1/2 (Chebyshev, κ ≥ 1), and the average is even and convex along rays, hence
+larger beyond the boundary; Ville.
 
-Both stay true when Σ_t is replaced by any Σ̄ ≥ Σ_t and Λ by anything larger (left side falls, right side grows; the side condition is
-tested with Σ̄). Hence x = G⁻¹S_t satisfies |vᵀx| ≤ √(vᵀMv) for *all* v at once, M = radius² · G⁻¹(Γ+Σ̄)G⁻¹.
+Both stay true when Σ_t is replaced by any Σ̄ ≥ Σ_t and Λ by anything larger (left side falls, right side
+grows; the side condition is tested with Σ̄). Hence x = G⁻¹S_t satisfies |vᵀx| ≤ √(vᵀMv) for *all* v at once,
+M = radius² · G⁻¹(Γ+Σ̄)G⁻¹.
 
-**Side condition.** R is fixed through a *capacity*: the largest log det that the lemma is to serve, R = √(2 log(2/δ) + capacity) + √(2D).
+**Side condition.** R is fixed through a *capacity*: the largest log det that the lemma is to serve, R = √(2
+log(2/δ) + capacity) + √(2D).
 
-**Scales.** How large Σ_t will be is not known beforehand, so the lemmas are used for Γ_i = 4ⁱΓ_0, i = 0, 1, …, with confidence q_i δ each,
-Σ q_i = 1: nine tenths spread evenly over the first scales, the rest falling off. At any time, and for each direction, the best scale counts.
-"""
+**Scales.** How large Σ_t will be is not known beforehand, so the lemmas are used for Γ_i = 4ⁱΓ_0, i = 0, 1,
+…, with confidence q_i δ each, Σ q_i = 1: nine tenths spread evenly over the first scales, the rest falling
+off. At any time, and for each direction, the best scale counts."""
 
 from __future__ import annotations
 

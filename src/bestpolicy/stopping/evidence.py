@@ -1,14 +1,13 @@
 """Weighted samples, and the unregularised least-squares model that follows from them.
 
-Sample i of pair k counts with weight 1/u_i, where u_i > 0 was fixed before the sample was drawn (typically a guess of the
-variance at k; 1 by default). Re-weighting in hindsight would void every confidence statement, so the weighted sums are
-taken at the moment a batch comes in and never redone. With b_i = φ_i/u_i,
+Sample i of pair k counts with weight 1/u_i, where u_i > 0 was fixed before the sample was drawn (typically a
+guess of the variance at k; 1 by default). Re-weighting in hindsight would void every confidence statement, so
+the weighted sums are taken at the moment a batch comes in and never redone. With b_i = φ_i/u_i,
 
     G = Σ φ_i φ_iᵀ/u_i,    θ̂ = G⁻¹ Σ b_i r_i,    μ̂(s) = G⁻¹ Σ_{s'_i = s} b_i,
 
-so rows of P̂ = Φμ̂ᵀ sum to 1 exactly (the all-ones function is linear in the features), and for every fixed V the error
-θ̂ - θ + γ(μ̂ - μ)ᵀV equals G⁻¹ Σ b_i η_i(V), η_i(V) = r_i + γV(s'_i) - E[·]: pure noise, no bias.
-"""
+so rows of P̂ = Φμ̂ᵀ sum to 1 exactly (the all-ones function is linear in the features), and for every fixed V
+the error θ̂ - θ + γ(μ̂ - μ)ᵀV equals G⁻¹ Σ b_i η_i(V), η_i(V) = r_i + γV(s'_i) - E[·]: pure noise, no bias."""
 
 from __future__ import annotations
 

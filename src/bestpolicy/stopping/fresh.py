@@ -1,19 +1,21 @@
 """Theorem F: super- and sub-solutions on fresh samples, with no condition on the estimated kernel.
 
-Let a policy π and a function V be fixed by past samples, in any way, and let e(s,a) bound |T̂V - TV|(s,a) at all pairs, where (TV)(s,a) = r + γ pV and T̂V =
-Φ(θ̂ + γμ̂ᵀV) is estimated from samples drawn since. Put
+Let a policy π and a function V be fixed by past samples, in any way, and let e(s,a) bound |T̂V - TV|(s,a) at
+all pairs, where (TV)(s,a) = r + γ pV and T̂V = Φ(θ̂ + γμ̂ᵀV) is estimated from samples drawn since. Put
 
     c⁺ = max_{s,a} [T̂V + e - V(s)],     c⁻ = max_s [V(s) - T̂V(s,π(s)) + e(s,π(s))].
 
-Then V* ≤ V + c⁺/(1-γ) =: U, V^π ≥ V - c⁻/(1-γ) =: Lo, and V* - V^π ≤ max(0, max_{s, a≠π(s)} [T̂V + e + γc⁺/(1-γ) - Lo(s)]).
+Then V* ≤ V + c⁺/(1-γ) =: U, V^π ≥ V - c⁻/(1-γ) =: Lo, and V* - V^π ≤ max(0, max_{s, a≠π(s)} [T̂V + e +
+γc⁺/(1-γ) - Lo(s)]).
 
-*Proof.* TV ≤ V + c⁺, so TU = TV + γc⁺/(1-γ) ≤ U: a super-solution dominates V*. Likewise T_πLo ≥ Lo. Let s maximise V* - V^π: if π(s) is optimal at s then
-(V* - V^π)(s) ≤ γ max(V* - V^π), so the maximum is at most 0; else it equals Q*(s,a) - V^π(s) ≤ TU(s,a) - Lo(s) for some a ≠ π(s). ∎
+*Proof.* TV ≤ V + c⁺, so TU = TV + γc⁺/(1-γ) ≤ U: a super-solution dominates V*. Likewise T_πLo ≥ Lo. Let s
+maximise V* - V^π: if π(s) is optimal at s then (V* - V^π)(s) ≤ γ max(V* - V^π), so the maximum is at most 0;
+else it equals Q*(s,a) - V^π(s) ≤ TU(s,a) - Lo(s) for some a ≠ π(s). ∎
 
-V is known, so its range and the sample variance of R + γV(S') are observed: e comes from Lemmas S, B and V without any alternation, and holds at all times
-since the past ended, with any predictable sampling. The cost is d-dimensional, whatever the number of states. One 1/(1-γ) is lost against
-Theorem T, so this is what certifies when Theorem T's contraction fails (many states, few samples), or what certifies first for large ε.
-"""
+V is known, so its range and the sample variance of R + γV(S') are observed: e comes from Lemmas S, B and V
+without any alternation, and holds at all times since the past ended, with any predictable sampling. The cost
+is d-dimensional, whatever the number of states. One 1/(1-γ) is lost against Theorem T, so this is what
+certifies when Theorem T's contraction fails (many states, few samples), or what certifies first for large ε."""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class FreshRule:
         if model is None:
             return inf
         errors = widths(self._metrics(evidence, model)[:, 0], problem.features.reshape(-1, problem.dimension))
-        upper, lower = self._bounds(model.theta + problem.continuation * np.einsum("hsd,hs->hd", model.mu, values), errors)
+        upper, lower = self._bounds(
+            model.theta + problem.continuation * np.einsum("hsd,hs->hd", model.mu, values), errors
+        )
         everywhere, limit = np.arange(problem.states), problem.value_limits[0]
         above = float((upper.max(axis=1) - values[0]).max())
         below = float((values[0] - lower[everywhere, self.policy[0]]).max())

@@ -1,20 +1,24 @@
 """Lagged priors: what the past may choose for the future.
 
-The lemmas of `ellipsoids` need Γ, and Theorem P needs its policy, to be fixed before the samples that they are used on, not before *all* samples. So at
-some moment (a *lag*; any stopping time) the data seen so far choose them, and a second certificate starts from nothing, on the samples to come only. Lag
-number j spends its own share of δ, fixed beforehand; its statements hold conditionally on the past, hence also without condition. Everything else
-is Theorem T word for word, with "before sampling" read as "before the lag".
+The lemmas of `ellipsoids` need Γ, and Theorem P needs its policy, to be fixed before the samples that they
+are used on, not before *all* samples. So at some moment (a *lag*; any stopping time) the data seen so far
+choose them, and a second certificate starts from nothing, on the samples to come only. Lag number j spends
+its own share of δ, fixed beforehand; its statements hold conditionally on the past, hence also without
+condition. Everything else is Theorem T word for word, with "before sampling" read as "before the lag".
 
-**Why it pays.** The price of knowing *all* directions at once is log det(I + Γ⁻¹Σ), of order d. But only the directions y(s,a) of the smallest gaps
-decide, and those are known roughly from the past. With Γ small along them and large elsewhere, log det counts only the few directions that matter, and
-‖b‖ in Γ⁻¹, hence Bernstein's κ, falls too. Γ is chosen in coordinates in which Σ is the identity: Γ⁻¹ = τ·(second moment of the critical directions) + a
-floor, τ and the floor by a small search. That search is a heuristic; any positive definite Γ is as valid.
+**Why it pays.** The price of knowing *all* directions at once is log det(I + Γ⁻¹Σ), of order d. But only the
+directions y(s,a) of the smallest gaps decide, and those are known roughly from the past. With Γ small along
+them and large elsewhere, log det counts only the few directions that matter, and ‖b‖ in Γ⁻¹, hence
+Bernstein's κ, falls too. Γ is chosen in coordinates in which Σ is the identity: Γ⁻¹ = τ·(second moment of the
+critical directions) + a floor, τ and the floor by a small search. That search is a heuristic; any positive
+definite Γ is as valid.
 
-**Theorem P** (fixed policy). Let π be chosen by the past and x = θ̂ - θ + γ(μ̂ - μ)ᵀV^π, the noise of the fixed function V^π on the samples to come. Then
-ξ^π = θ̂ + γμ̂ᵀΦ_πξ^π - x, so ξ^π = J(θ̂ - x) exactly as soon as I - γμ̂ᵀΦ_π is invertible: *no contraction is needed*, |P̂| plays no part, and
-A^π(s,a) = -Δ̂(s,a) - yᵀx ≤ ρ(s,a). Range and variances are refined as in Theorem T with ω = 0 (V^π = V̂ - Ψx). If ρ ≤ 0 everywhere then π is optimal (policy
-improvement); always V* - V^π ≤ max ρ⁺/(1-γ), or Σ_h max ρ_h⁺ (performance difference). It certifies where Theorem T cannot: many states, few samples.
-"""
+**Theorem P** (fixed policy). Let π be chosen by the past and x = θ̂ - θ + γ(μ̂ - μ)ᵀV^π, the noise of the
+fixed function V^π on the samples to come. Then ξ^π = θ̂ + γμ̂ᵀΦ_πξ^π - x, so ξ^π = J(θ̂ - x) exactly as soon
+as I - γμ̂ᵀΦ_π is invertible: *no contraction is needed*, |P̂| plays no part, and A^π(s,a) = -Δ̂(s,a) - yᵀx ≤
+ρ(s,a). Range and variances are refined as in Theorem T with ω = 0 (V^π = V̂ - Ψx). If ρ ≤ 0 everywhere then π
+is optimal (policy improvement); always V* - V^π ≤ max ρ⁺/(1-γ), or Σ_h max ρ_h⁺ (performance difference). It
+certifies where Theorem T cannot: many states, few samples."""
 
 from __future__ import annotations
 
@@ -28,7 +32,8 @@ from bestpolicy.problem import FloatArray, Problem
 from bestpolicy.stopping.ellipsoids import Prior, largest_norms
 from bestpolicy.stopping.evidence import Evidence, fit, second_moments
 from bestpolicy.stopping.fresh import FreshRule
-from bestpolicy.stopping.tight import Split, TightRule, Verdict
+from bestpolicy.stopping.tight import TightRule
+from bestpolicy.stopping.verdict import Split, Verdict
 
 # The moment of the decision is known within a factor of a few, so a few scales suffice.
 _SHARES = np.array([0.35, 0.35, 0.15, 0.05, 0.04, 0.03, 0.02, 0.01])
@@ -86,7 +91,9 @@ class Lag:
         if self._fresh is not None:
             loss = self._fresh.loss(self.evidence)
             informative = loss < self._fresh.problem.value_limits[0]
-            found.append(("Theorem F", replace(fixed, epsilon=loss if informative else inf, resolved=0.0, criterion="")))
+            found.append(
+                ("Theorem F", replace(fixed, epsilon=loss if informative else inf, resolved=0.0, criterion=""))
+            )
         return found
 
 

@@ -4,22 +4,23 @@ The truth solves the estimated model with another reward: with x_h = θ̂_h - θ
 
     Q*_h = Φ(θ̂_h - x_h) + γP̂_h V*_{h+1}        (exactly; discounted: one stage that follows itself).
 
-So for a policy π everything is linear in x. Discounted: with K = μ̂ᵀΦ_π and J = (I - γK)⁻¹, the value of π in (θ̂ - x, P̂) is
-V_x = Φ_πJ(θ̂ - x), and V_x - Q_x(s,a) = Δ̂(s,a) + yᵀx, y(s,a) = Jᵀ(φ(s,a) - φ(s,π(s))). A bound |vᵀx| ≤ √(vᵀMv) for all v therefore
-becomes √(cᵀM̃c) for c = φ(s,a) - φ(s,π(s)), with the *pulled-back* metric
+So for a policy π everything is linear in x. Discounted: with K = μ̂ᵀΦ_π and J = (I - γK)⁻¹, the value of π in
+(θ̂ - x, P̂) is V_x = Φ_πJ(θ̂ - x), and V_x - Q_x(s,a) = Δ̂(s,a) + yᵀx, y(s,a) = Jᵀ(φ(s,a) - φ(s,π(s))). A
+bound |vᵀx| ≤ √(vᵀMv) for all v therefore becomes √(cᵀM̃c) for c = φ(s,a) - φ(s,π(s)), with the *pulled-back*
+metric
 
     M̃ = J M Jᵀ,        episodic: M̃_h = M_h + K_h M̃_{h+1} K_hᵀ,   K_h = μ̂_hᵀΦ_{π_{h+1}},
 
 a d×d matrix a stage, whatever the number of states.
 
-What is not linear, ω = V* - V_x, obeys ω(s) = max_a{adv(s,a) + γ p̂ω} with adv ≤ ρ, hence |ω| ≤ W for the fixed point W of the monotone map
-F(v) = max_a{ρ + γ|P̂|v}. P̂ may have negative entries; F is a contraction if γ max_a|P̂|h < h for some h > 0. Iteration approaches W from
-below, which proves nothing, so what is returned is a *super-solution*, F(W) ≤ W checked elementwise in floating point: it lies above the
-fixed point.
+What is not linear, ω = V* - V_x, obeys ω(s) = max_a{adv(s,a) + γ p̂ω} with adv ≤ ρ, hence |ω| ≤ W for the
+fixed point W of the monotone map F(v) = max_a{ρ + γ|P̂|v}. P̂ may have negative entries; F is a contraction
+if γ max_a|P̂|h < h for some h > 0. Iteration approaches W from below, which proves nothing, so what is
+returned is a *super-solution*, F(W) ≤ W checked elementwise in floating point: it lies above the fixed point.
 
-Size. |P̂|v = P̂v + 2P̂⁻v, and P̂v = Φ(μ̂ᵀv) is d-dimensional. |P̂| is formed only while it is small; else one pass over the rows
-measures the negative mass n(s,a) = ‖p̂⁻‖₁, and |P̂|v ≤ Φ(μ̂ᵀv) + 2n·max v serves (an upper bound on F keeps super-solutions valid).
-"""
+Size. |P̂|v = P̂v + 2P̂⁻v, and P̂v = Φ(μ̂ᵀv) is d-dimensional. |P̂| is formed only while it is small; else one
+pass over the rows measures the negative mass n(s,a) = ‖p̂⁻‖₁, and |P̂|v ≤ Φ(μ̂ᵀv) + 2n·max v serves (an upper
+bound on F keeps super-solutions valid)."""
 
 from __future__ import annotations
 

@@ -1,23 +1,26 @@
 """Upper bounds on the variances of R + γV*(S'), at all times and all sampled pairs.
 
-**Lemma V.** X_1, X_2, … i.i.d. in an interval of length Λ with variance v; V̂_n the sample variance (n-1 in the denominator).
-For n_0 ≥ 2, m = ⌊n_0/2⌋ and l > 0, with probability at least 1 - e^{-l}, for *all* n ≥ n_0 together,
+**Lemma V.** X_1, X_2, … i.i.d. in an interval of length Λ with variance v; V̂_n the sample variance (n-1 in
+the denominator). For n_0 ≥ 2, m = ⌊n_0/2⌋ and l > 0, with probability at least 1 - e^{-l}, for *all* n ≥ n_0
+together,
 
     v ≤ V̂_n + 2b√v,  that is  √v ≤ b + √(V̂_n + b²),      b = (Λ/2)√(l/m).
 
-*Proof.* Z = (X-X')²/2 has mean v, lies in [0, Λ²/2], so E e^{-λZ} ≤ 1 - λv + λ²E[Z²]/2 ≤ exp(-λv + λ²Λ²v/4). V̂_{n_0} is the average of
-(X_i-X_j)²/2 over pairs, i.e. the average over all orders of the mean of m disjoint pairs; by Jensen
-E exp(-mλV̂_{n_0}) ≤ exp(-mλv + mλ²Λ²v/4). A U-statistic is a reverse martingale, so exp(-mλV̂_n), n ≥ n_0, is a reverse submartingale
-and Doob's maximal inequality gives the same bound for the smallest of all later V̂_n as for V̂_{n_0}. Markov with λ = (2/Λ)√(l/(mv)).
+*Proof.* Z = (X-X')²/2 has mean v, lies in [0, Λ²/2], so E e^{-λZ} ≤ 1 - λv + λ²E[Z²]/2 ≤ exp(-λv + λ²Λ²v/4).
+V̂_{n_0} is the average of (X_i-X_j)²/2 over pairs, i.e. the average over all orders of the mean of m disjoint
+pairs; by Jensen E exp(-mλV̂_{n_0}) ≤ exp(-mλv + mλ²Λ²v/4). A U-statistic is a reverse martingale, so
+exp(-mλV̂_n), n ≥ n_0, is a reverse submartingale and Doob's maximal inequality gives the same bound for the
+smallest of all later V̂_n as for V̂_{n_0}. Markov with λ = (2/Λ)√(l/(mv)).
 
-(For one fixed n the result is the step before last of Maurer and Pontil 2009, Theorem 10, whose final form √v ≤ √V̂ + 2b is weaker.)
+(For one fixed n the result is the step before last of Maurer and Pontil 2009, Theorem 10, whose final form √v
+≤ √V̂ + 2b is weaker.)
 
-The n-th sample of a pair is i.i.d. whatever the sampling rule. Taking the lemma at n_1 < n_2 < … (ratio 5/4) with confidence
-δ/(K i(i+1)) each, K the number of (stage, pair)s that may be sampled, all bounds hold at all times with probability at least 1-δ.
+The n-th sample of a pair is i.i.d. whatever the sampling rule. Taking the lemma at n_1 < n_2 < … (ratio 5/4)
+with confidence δ/(K i(i+1)) each, K the number of (stage, pair)s that may be sampled, all bounds hold at all
+times with probability at least 1-δ.
 
-V* is unknown; the sample standard deviation is a seminorm, so that of R + γV*(S') is at most that of R + γV̂(S') plus γ times that of
-V* - V̂, which the caller bounds.
-"""
+V* is unknown; the sample standard deviation is a seminorm, so that of R + γV*(S') is at most that of R +
+γV̂(S') plus γ times that of V* - V̂, which the caller bounds."""
 
 from __future__ import annotations
 

@@ -1,0 +1,253 @@
+"""The alternation inside Theorems T and P: ranges, variances and widths sharpen each other.
+
+At one time, with the estimated model and a policy given, every round holds on the same event (`tight` has the
+proof), so the alternation may stop after any number of rounds. Around a policy fixed beforehand (Theorem P,
+`lag`) there is no kernel to look at: ω = 0, and only the linear part is left."""
+
+from __future__ import annotations
+
+from math import inf, log
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bestpolicy.planning import action_gap
+from bestpolicy.problem import FloatArray
+from bestpolicy.stopping.ellipsoids import bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
+from bestpolicy.stopping.evidence import Evidence, Model, second_moments
+from bestpolicy.stopping.propagation import EstimatedKernel, Propagation
+from bestpolicy.stopping.variance import deviation_terms, sample_variances, variance_bounds
+from bestpolicy.stopping.verdict import Verdict
+
+if TYPE_CHECKING:
+    from bestpolicy.stopping.tight import TightRule
+
+_ROUNDS = 6  # refinements of the range and the variances per check
+_ROUNDING = 1e-10  # gaps have to be resolved by this much, relative to the largest value
+_ALL_PAIRS = 400  # states up to which all differences of two states' values are bounded one by one
+
+
+class Refinement:
+    """The alternation of ranges, variances and widths at one time."""
+
+    def __init__(
+        self,
+        rule: TightRule,
+        evidence: Evidence,
+        model: Model,
+        kernel: EstimatedKernel | None,
+        propagation: Propagation,
+        contraction: FloatArray | None,
+    ) -> None:
+        self.rule, self.evidence, self.model, self.kernel = rule, evidence, model, kernel
+        self.propagation, self.contraction = propagation, contraction
+        problem = self.problem = rule.problem
+        played = propagation.played[:, :, None, :]
+        self.differences = problem.features[None] - played  # (stages, S, A, d)
+        self.gaps = propagation.values[:, :, None] - propagation.q_values
+        self.rival = problem.mask & (self.differences != 0).any(axis=3)
+        allowed = np.where(problem.mask, propagation.q_values, -np.inf)
+        self.residuals = np.abs(propagation.values - allowed.max(axis=2)).max(axis=1)
+        # Values after the last stage of an episode are 0; a discounted stage is followed by itself.
+        self.following = self._next(propagation.values)
+
+    def _next(self, staged: FloatArray) -> FloatArray:
+        """Shift an array (stages, …) to the stage that follows."""
+        if self.problem.horizon is None:
+            return staged
+        return np.concatenate([staged[1:], np.zeros_like(staged[:1])])
+
+    def verdict(self) -> Verdict:
+        rule, problem, model = self.rule, self.problem, self.model
+        delta, split = rule.delta, rule.split
+        sampled, tally = model.sampled, self.evidence.tally
+        squares = second_moments(sampled, self.evidence.inverse_squares)
+        deviations = np.sqrt(sample_variances(tally, self.following, problem.continuation))
+        ranges = rule.initial_ranges()
+        variances = np.broadcast_to(ranges[:, None] ** 2 / 4, tally.pulls.shape)
+        none = np.empty((0, *model.gram.shape))
+        bernstein, best = none, None
+        for _ in range(_ROUNDS):
+            spread = ranges[:, None, None] ** 2 / 4 * squares
+            hoeffding = sub_gaussian_ellipsoids(rule.prior, model.gram_inverse, spread, 0.0, delta * split.sub_gaussian)
+            metrics = np.concatenate([hoeffding, bernstein])
+            pulled = self.propagation.pulled_back(metrics)
+            slopes = np.where(self.rival, self._widths(pulled, self.differences), 0.0)
+            margin = _ROUNDING * problem.value_limits[:, None, None]
+            excess = np.where(self.rival, slopes - self.gaps + margin, 0.0)
+            upper = self._upper(excess)
+            errors = self._errors(metrics)
+            if upper is None:
+                break
+            best = (slopes, excess, upper, metrics, variances, ranges)
+            # The smallest ellipsoid of either kind serves for what only refines.
+            leading = pulled[[0, len(hoeffding)]] if len(bernstein) else pulled[:1]
+            new_ranges = np.minimum(ranges, self._ranges(leading, upper, errors))
+            drift = self._drift(leading, upper, errors)
+            terms = deviation_terms(tally.pulls, new_ranges, delta * split.variance)
+            new_variances = variance_bounds(deviations + problem.continuation * drift, terms, new_ranges)
+            new_variances = np.minimum(new_variances, variances)
+            settled = (new_ranges > 0.99 * ranges).all() and (new_variances > 0.98 * variances).all()
+            ranges, variances = new_ranges, new_variances
+            if settled and len(bernstein):
+                break
+            spread = second_moments(sampled, self.evidence.inverse_squares * variances)
+            bernstein = bernstein_ellipsoids(rule.prior, model.gram_inverse, spread, ranges, delta * split.bernstein)
+        if best is None:
+            return rule.nothing(self.propagation.policy, self.evidence, self.propagation, model)
+        return self._concluded(*best)
+
+    def _upper(self, excess: FloatArray) -> FloatArray | None:
+        """W ≥ |ω|, (stages, S); ω = 0 around the value of a fixed policy."""
+        if self.kernel is None:
+            return np.zeros(excess.shape[:2])
+        return self.kernel.super_solution(excess, self.contraction)
+
+    def _widths(self, metrics: FloatArray, vectors: FloatArray) -> FloatArray:
+        """w of vectors (stages, …, d) in metrics (m, stages, d, d)."""
+        flat = vectors.reshape(len(vectors), -1, vectors.shape[-1])
+        found = np.array([widths(metrics[:, h], flat[h]) for h in range(len(vectors))])
+        return found.reshape(vectors.shape[:-1])
+
+    def _errors(self, metrics: FloatArray) -> FloatArray | None:
+        """D ≥ |V* - V̂|, (stages, S)."""
+        if self.kernel is None:
+            return None
+        features = np.broadcast_to(self.problem.features, self.differences.shape)
+        gains = self._widths(metrics, features) + self.residuals[:, None, None]
+        return self.kernel.super_solution(gains, self.contraction)
+
+    def _ranges(self, pulled: FloatArray, upper: FloatArray, errors: FloatArray | None) -> FloatArray:
+        """Λ̄ ≥ 1 + γ span(V* of the next stage), (stages,)."""
+        problem, values = self.problem, self.propagation.values
+        omega = self._omega_span(upper)
+        spans = np.empty(problem.stages)
+        for stage in range(problem.stages):
+            spans[stage] = self._span(pulled[:, stage], stage) + omega[stage]
+            if errors is not None:
+                high = np.minimum(values[stage] + errors[stage], problem.value_limits[stage]).max()
+                low = np.maximum(values[stage] - errors[stage], 0.0).min()
+                spans[stage] = min(spans[stage], high - low)
+        return 1 + problem.continuation * self._next(np.clip(spans, 0.0, None)) + _ROUNDING
+
+    def _span(self, metrics: FloatArray, stage: int) -> float:
+        """max_{s,s'} V̂(s) - V̂(s') + w(ψ(s) - ψ(s')) at one stage."""
+        values, played = self.propagation.values[stage], self.propagation.played[stage]
+        if self.problem.states <= _ALL_PAIRS:
+            best = np.full((len(values), len(values)), np.inf)
+            for metric in metrics:
+                inner = played @ metric @ played.T
+                norms = np.diag(inner)
+                np.minimum(best, norms[:, None] + norms - 2 * inner, out=best)
+            distances = np.sqrt(np.clip(best, 0.0, None) + 1e-14 * np.abs(best).max())
+            return float((values[:, None] - values + distances).max())
+        # The triangle inequality through the mean costs at most a factor 2 of the widths.
+        radius = widths(metrics, played - played.mean(axis=0))
+        return float((values + radius).max() - (values - radius).min())
+
+    def _omega_span(self, upper: FloatArray) -> FloatArray:
+        """W̄ + N̄ ≥ span(V* - V_x), (stages,)."""
+        largest = upper.max(axis=1)
+        if self.kernel is None:
+            return largest
+        return largest + self.kernel.negative_parts(self.propagation.policy, largest, self.contraction)
+
+    def _drift(self, pulled: FloatArray, upper: FloatArray, errors: FloatArray | None) -> FloatArray:
+        """Bounds on the sample deviation of V*(S') - V̂(S') at every stage and pair, (stages, K)."""
+        tally = self.evidence.tally
+        pulls = np.maximum(tally.pulls, 1)
+        factor = pulls / np.maximum(pulls - 1, 1)
+        laws = tally.next_counts / pulls[:, :, None]
+        following = self._next(upper)
+        omega = np.einsum("hks,hs->hk", laws, following**2, optimize=True)
+        omega = np.sqrt(factor * np.minimum(omega, self._next(self._omega_span(upper))[:, None] ** 2 / 4))
+        drift = self._linear_deviation(pulled, laws) * np.sqrt(factor) + omega
+        if errors is not None:
+            crude = np.einsum("hks,hs->hk", laws, self._next(errors) ** 2, optimize=True)
+            drift = np.minimum(drift, np.sqrt(factor * crude))
+        return drift
+
+    def _linear_deviation(self, pulled: FloatArray, laws: FloatArray) -> FloatArray:
+        """Largest standard deviation of ψ(S')ᵀx over the ellipsoids, √λ_max(M̃·Cov), (stages, K)."""
+        played, metrics = self._next(self.propagation.played), pulled
+        result = np.full(laws.shape[:2], np.inf)
+        dimension = self.problem.dimension
+        for stage, law in enumerate(laws):
+            next_stage = stage if self.problem.horizon is None else stage + 1
+            if next_stage == self.problem.stages:
+                result[stage] = 0.0
+                continue
+            means = law @ played[stage]
+            outer = (played[stage][:, :, None] * played[stage][:, None, :]).reshape(len(played[stage]), -1)
+            covariances = (law @ outer).reshape(-1, dimension, dimension) - means[:, :, None] * means[:, None, :]
+            for metric in metrics[:, next_stage]:
+                values, vectors = np.linalg.eigh(metric)
+                root = vectors * np.sqrt(np.clip(values, 0.0, None))
+                largest = np.linalg.eigvalsh(root.T @ covariances @ root)[:, -1]
+                np.minimum(result[stage], np.sqrt(np.clip(largest, 0.0, None)), out=result[stage])
+        return result
+
+    def _concluded(
+        self,
+        slopes: FloatArray,
+        excess: FloatArray,
+        upper: FloatArray,
+        metrics: FloatArray,
+        variances: FloatArray,
+        ranges: FloatArray,
+    ) -> Verdict:
+        problem, rival = self.problem, self.rival
+        optimal = bool((excess <= 0).all())
+        with np.errstate(divide="ignore"):
+            resolved = float((self.gaps[rival] / slopes[rival]).min()) if rival.any() else inf
+        if self.kernel is None:
+            worst = np.clip(excess, 0.0, None).max(axis=(1, 2))
+            loss = float(worst.sum() * (problem.value_limits[0] if problem.horizon is None else 1.0))
+        else:
+            loss = 0.0 if optimal else self._loss(upper, self.kernel)
+        informative = loss < problem.value_limits[0]  # every policy is that good
+        return Verdict(
+            policy=self.propagation.policy,
+            epsilon=loss if informative else inf,
+            resolved=max(1.0, resolved) if optimal else min(1.0, max(0.0, resolved)),
+            gap=action_gap(problem, np.where(problem.mask, self.propagation.q_values, -np.inf)),
+            criterion="A" if optimal else "B" if informative else "",
+            propagation=self.propagation,
+            metrics=metrics,
+            variances=variances,
+            ranges=ranges,
+            slopes=slopes,
+            gaps=self.gaps,
+        )
+
+    def _loss(self, upper: FloatArray, kernel: EstimatedKernel) -> float:
+        """Criterion (B): bound on V* - V^π, at the first stage if episodic."""
+        problem, spans = self.problem, self._omega_span(upper)
+        distances = self._kernel_errors(kernel)
+        if problem.horizon is None:
+            gamma = problem.continuation
+            return float(upper.max() + gamma / (1 - gamma) * distances[0] / 2 * spans[0])
+        return float(upper[0].max() + (distances[:-1] / 2 * spans[1:]).sum())
+
+    def _kernel_errors(self, kernel: EstimatedKernel) -> FloatArray:
+        """Bounds on max_s ‖p̂ - p‖₁ along the policy, (stages,)."""
+        problem, rule, played = self.problem, self.rule, self.propagation.played
+        everywhere = np.arange(problem.states)
+        mass = np.array([kernel.negative_mass[h, everywhere, row] for h, row in enumerate(self.propagation.policy)])
+        trivial = 2 + 2 * mass.max(axis=1)
+        if rule.split.kernel == 0:
+            return trivial
+        spread = second_moments(self.model.sampled, self.evidence.inverse_squares)
+        log_count = problem.states * log(2) + log(problem.stages)
+        found = np.empty(problem.stages)
+        for stage in range(problem.stages):
+            one = slice(stage, stage + 1)
+            metrics = sub_gaussian_ellipsoids(
+                rule.prior.stage(stage),
+                self.model.gram_inverse[one],
+                spread[one],
+                log_count,
+                rule.delta * rule.split.kernel,
+            )
+            found[stage] = widths(metrics[:, 0], played[stage]).max()
+        return np.minimum(trivial, found)
