@@ -188,3 +188,37 @@ def test_progress_is_called_and_the_forecast_is_near():
     )
     assert len(seen) >= 5
     assert 0.7 < seen[-1] / result.samples < 1.4
+
+
+@pytest.mark.parametrize("mdp", [MDP, EPISODIC])
+def test_answers_in_any_order_give_the_same_bits(mdp):
+    """Queries are split by calls_per_query alone; the order of the answers does not matter."""
+
+    def run(shuffle):
+        study = bp.Study(mdp.problem, epsilon=0.5, delta=0.1, seed=4, calls_per_query=500)
+        simulator, order = bp.ExactSimulator(mdp), np.random.default_rng(shuffle)
+        sizes = []
+        while not study.done:
+            queries = study.ask()
+            assert all(query.pulls.total <= 500 for query in queries)
+            sizes.append(len(queries))
+            for i in order.permutation(len(queries)) if shuffle else range(len(queries)):
+                study.tell(queries[i], simulator.sample(queries[i].pulls, queries[i].rng()))
+                study.tell(queries[i], simulator.sample(queries[i].pulls, queries[i].rng()))  # twice: no effect
+        assert max(sizes) > 3
+        return study.result()
+
+    first, second = run(0), run(7)
+    assert first.statistic == second.statistic
+    assert first.samples == second.samples
+    assert first.certified
+
+
+def test_split_pulls_add_up():
+    pulls = bp.Pulls(np.array([0, 2, 5]), np.array([[3, 0, 4], [1, 2, 0]]))
+    pieces = pulls.split(4)
+    assert [piece.total for piece in pieces] == [4, 4, 2]
+    total = np.zeros((2, 6), int)
+    for piece in pieces:
+        total[:, piece.pairs] += piece.counts
+    np.testing.assert_array_equal(total[:, [0, 2, 5]], pulls.counts)

@@ -174,19 +174,19 @@ def test_every_event_holds_in_a_thousand_runs(name):
 
 
 def _shrunken(factor):
-    from bestpolicy.stopping import tight
+    from bestpolicy.stopping import refinement
 
-    original_h, original_b = tight.sub_gaussian_ellipsoids, tight.bernstein_ellipsoids
+    original_h, original_b = refinement.sub_gaussian_ellipsoids, refinement.bernstein_ellipsoids
     return {
         "sub_gaussian_ellipsoids": lambda *args: original_h(*args) * factor**2,
         "bernstein_ellipsoids": lambda *args: original_b(*args) * factor**2,
     }
 
 
-def test_halved_widths_are_noticed(monkeypatch):
-    """A mutation of the certificate: every width is a third of what it should be."""
-    for name, function in _shrunken(1 / 3).items():
-        monkeypatch.setattr(f"bestpolicy.stopping.tight.{name}", function)
+def test_widths_cut_to_a_quarter_are_noticed(monkeypatch):
+    """A mutation of the certificate: every width is a quarter of what it should be."""
+    for name, function in _shrunken(1 / 4).items():
+        monkeypatch.setattr(f"bestpolicy.stopping.refinement.{name}", function)
     runs = 40
     escaped = escapes(MODELS["near tie"](), runs)
     assert binomtest(escaped, runs, 0.5, alternative="greater").pvalue < 1e-3
@@ -195,9 +195,9 @@ def test_halved_widths_are_noticed(monkeypatch):
 def test_a_dropped_variance_term_is_noticed(monkeypatch):
     """A mutation of the certificate: the deviation of the sample variance is left out."""
     monkeypatch.setattr(
-        "bestpolicy.stopping.tight.deviation_terms", lambda pulls, ranges, delta: np.full(pulls.shape, 1e-9)
+        "bestpolicy.stopping.refinement.deviation_terms", lambda pulls, ranges, delta: np.full(pulls.shape, 1e-9)
     )
-    monkeypatch.setattr("bestpolicy.stopping.tight._Look._drift", lambda self, *args: 0.0)
+    monkeypatch.setattr("bestpolicy.stopping.refinement.Refinement._drift", lambda self, *args: 0.0)
     runs = 40
     escaped = escapes(MODELS["near tie"](), runs)
     assert binomtest(escaped, runs, 0.5, alternative="greater").pvalue < 1e-3
@@ -206,7 +206,7 @@ def test_a_dropped_variance_term_is_noticed(monkeypatch):
 def test_certificates_without_widths_are_wrong(monkeypatch):
     """A mutation of the certificate: without widths nearly tied actions are confused, and the runs show it."""
     for name, function in _shrunken(1e-3).items():
-        monkeypatch.setattr(f"bestpolicy.stopping.tight.{name}", function)
+        monkeypatch.setattr(f"bestpolicy.stopping.refinement.{name}", function)
     mdp = near_tie(0.005)
     wrong = sum(run_is_wrong(mdp, Tight(check_ratio=2.0), 0.1, seed, epsilon=0.0) for seed in range(40))
     assert binomtest(wrong, 40, 0.1, alternative="greater").pvalue < 1e-3

@@ -54,6 +54,19 @@ class Pulls:
         """Number of simulator calls."""
         return int(self.counts.sum())
 
+    def split(self, limit: int | None) -> list[Pulls]:
+        """Cut into pieces of at most `limit` simulator calls; the pieces depend on nothing but the pulls and it."""
+        if limit is None or self.total <= limit:
+            return [self]
+        ends = np.cumsum(self.counts.ravel())
+        pieces = []
+        for begin in range(0, self.total, limit):
+            until = np.clip(ends - begin, 0, limit)
+            counts = np.diff(until, prepend=0).reshape(self.counts.shape)
+            used = counts.any(axis=0)
+            pieces.append(Pulls(self.pairs[used], counts[:, used]))
+        return pieces
+
     def minus(self, tally: Tally) -> Pulls:
         """Return what is still to be simulated once `tally` is in."""
         if not np.isin(tally.pairs[tally.pulls.sum(axis=0) > 0], self.pairs).all():

@@ -154,6 +154,9 @@ class Study:
         Drawn and recorded if not given.
     max_samples : int, optional
         Budget of simulator calls.
+    calls_per_query : int, optional
+        Split what is to be simulated between two looks at the data into queries of at most this many simulator
+        calls, to be answered in any order. One query by default.
     """
 
     def __init__(
@@ -165,6 +168,7 @@ class Study:
         algorithm: str | Algorithm | None = None,
         seed: int | None = None,
         max_samples: int | None = None,
+        calls_per_query: int | None = None,
     ) -> None:
         if not isinstance(problem, Problem):
             raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
@@ -172,6 +176,7 @@ class Study:
         self.epsilon = _number("epsilon", epsilon, 0 <= _float(epsilon) < inf, "a finite number ≥ 0")
         self.delta = _number("delta", delta, 0 < _float(delta) < 1, "strictly between 0 and 1")
         self.max_samples = _whole("max_samples", max_samples, 1)
+        self.calls_per_query = _whole("calls_per_query", calls_per_query, 1)
         self.seed = secrets.randbits(63) if seed is None else _whole("seed", seed, 0) or 0
         self.algorithm = find_algorithm(algorithm, problem)
         require(check_features(problem))
@@ -181,8 +186,9 @@ class Study:
         self.outcome = Outcome.RUNNING
         self._started = time.monotonic()
         self._seconds: float | None = None
-        self._query: Query | None = None
-        self._received: Tally | None = None
+        self._waiting: dict[int, Query] = {}
+        self._parts: dict[int, Tally] = {}
+        self._asked = 0
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         self._run = self.algorithm.run(problem, self.epsilon, self.delta, np.random.default_rng(stream))
         if not (problem.distinct.sum(axis=1) > 1).any():
@@ -201,7 +207,7 @@ class Study:
 
     def ask(self) -> list[Query]:
         """Return the queries whose answers are awaited (the same ones until they are told)."""
-        return [] if self._query is None or self.done else [self._query]
+        return [] if self.done else list(self._waiting.values())
 
     def tell(self, query: Query, tally: Tally, *, partial: bool = False) -> None:
         """Hand in what was measured for a query.
@@ -215,11 +221,11 @@ class Study:
         partial : bool
             Accept fewer: they are kept, and `ask` then returns the rest of the query.
         """
-        current = self._query
-        if current is None or (query.index, query.attempt) < (current.index, current.attempt):
-            return
-        if (query.index, query.attempt) != (current.index, current.attempt):
+        if not 0 <= query.index < self._asked:
             raise InvalidInput(f"query {query.index} was never asked. Tell only what Study.ask returned.")
+        current = self._waiting.get(query.index)
+        if current is None or query.attempt < current.attempt or self.done:
+            return
         rest = current.pulls.minus(tally)
         if rest.total and not partial:
             raise InvalidInput(
@@ -227,12 +233,17 @@ class Study:
                 "Tell all of them, or pass partial=True to be asked for the rest."
             )
         self.samples += tally.samples
-        self._received = tally if self._received is None else self._received + tally
+        known = self._parts.get(query.index)
+        self._parts[query.index] = tally if known is None else known + tally
         if rest.total:
-            self._query = replace(current, pulls=rest, attempt=current.attempt + 1)
-        else:
-            received, self._received = self._received, None
-            self._advance(received)
+            self._waiting[query.index] = replace(current, pulls=rest, attempt=current.attempt + 1)
+            return
+        del self._waiting[query.index]
+        if not self._waiting:
+            # Summed in the order of the queries, whatever the order of the answers: the same bits each time.
+            parts = [part for _, part in sorted(self._parts.items())]
+            self._parts = {}
+            self._advance(sum(parts[1:], start=parts[0]))
 
     def stop(self, outcome: Outcome = Outcome.INTERRUPTED) -> None:
         """End the study now; `result` then says what is certified so far."""
@@ -274,8 +285,6 @@ class Study:
 
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""
-        index = 0 if self._query is None else self._query.index + 1
-        self._query = None
         try:
             request = next(self._run) if tally is None else self._run.send(tally)
         except StopIteration as end:
@@ -289,7 +298,9 @@ class Study:
         if pulls.total == 0:
             self.stop(Outcome.BUDGET)
         else:
-            self._query = Query(index, pulls, self.seed)
+            for part in pulls.split(self.calls_per_query):
+                self._waiting[self._asked] = Query(self._asked, part, self.seed)
+                self._asked += 1
 
     def _within_budget(self, pulls: Pulls) -> Pulls:
         left = inf if self.max_samples is None else self.max_samples - self.samples

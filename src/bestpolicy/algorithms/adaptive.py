@@ -14,7 +14,8 @@ concatenated, and each gets the share it deserves.
 
 Weights. A sample's u is fixed when it is drawn. u ≥ 1 always, so the prior does not depend on them; they rise
 above 1 only at pairs that are noisier than the quietest, and only once there are so many samples that the
-linear term of Bernstein's inequality no longer matters."""
+linear term of Bernstein's inequality no longer matters.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ import numpy as np
 
 from bestpolicy.algorithms.protocol import Request, Run
 from bestpolicy.algorithms.sampling import check_times
-from bestpolicy.algorithms.tight import Lags, Report, Tight, critical_directions, tight_rule
-from bestpolicy.design import Design, g_optimal_design, whiten
+from bestpolicy.algorithms.tight import Lags, Report, Tight, critical_directions, tight_rule, whitened_problem
+from bestpolicy.design import Design, g_optimal_design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.estimation import Pulls
-from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
+from bestpolicy.problem import FloatArray, IntArray, Problem
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.verdict import Verdict
 
@@ -57,7 +58,7 @@ class Adaptive(Tight):
     def run(self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator) -> Run:
         """Sample where the certificate is weakest until the asked ε is certified."""
         g_design = g_optimal_design(problem.pair_features, tolerance=self.design_tolerance)
-        whitened = problem.with_features(frozen(whiten(problem.pair_features, g_design).features(problem.features)))
+        whitened = whitened_problem(problem, g_design)
         candidates, shares = _candidates(problem, g_design)
         rule = tight_rule(whitened, candidates, shares, epsilon, delta * (1 - self.lag_share), self.value_span)
 
@@ -112,7 +113,8 @@ def regression_weights(evidence: Evidence, verdict: Verdict) -> FloatArray:
     samples = evidence.tally.pulls.sum(axis=1, keepdims=True)
     crowd = 2000 * dimension * verdict.ranges[:, None] ** 2 / np.maximum(samples, 1)
     quietest = np.maximum(verdict.variances.min(axis=1, keepdims=True), crowd)
-    return np.clip(verdict.variances / quietest, 1.0, _LARGEST_WEIGHT)
+    weights: FloatArray = np.clip(verdict.variances / quietest, 1.0, _LARGEST_WEIGHT)
+    return weights
 
 
 def _candidates(problem: Problem, design: Design) -> tuple[IntArray, FloatArray]:

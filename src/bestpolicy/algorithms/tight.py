@@ -9,7 +9,8 @@
 
 The certificate holds at all times together, so a run may be stopped at any moment and still has the best
 (policy, ε) that any of its checks has certified. With ε = 0 the run goes on until the policy is certified
-optimal."""
+optimal.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from bestpolicy.algorithms.protocol import Request, Run
 from bestpolicy.algorithms.sampling import check_times
-from bestpolicy.design import g_optimal_design, rounded_counts, whiten
+from bestpolicy.design import Design, g_optimal_design, rounded_counts, whiten
 from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
@@ -76,7 +77,7 @@ class Tight:
     def run(self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator) -> Run:
         """Sample the design until the asked ε is certified."""
         design = g_optimal_design(problem.pair_features, tolerance=self.design_tolerance)
-        whitened = problem.with_features(frozen(whiten(problem.pair_features, design).features(problem.features)))
+        whitened = whitened_problem(problem, design)
         rule = tight_rule(
             whitened, design.indices, design.weights, epsilon, delta * (1 - self.lag_share), self.value_span
         )
@@ -94,6 +95,16 @@ class Tight:
             lags.maybe_start(evidence, verdict)
         assert report.check is not None
         return report.check
+
+
+def whitened_problem(problem: Problem, design: Design) -> Problem:
+    """Return the problem in the coordinates of the design, with equal features equal to the last bit.
+
+    Copies of an action are told by equality; rounding in the change of coordinates must not part them.
+    """
+    rows, position = np.unique(problem.features.reshape(-1, problem.dimension), axis=0, return_inverse=True)
+    whitened = whiten(problem.pair_features, design).features(rows)
+    return problem.with_features(frozen(whitened[position.ravel()].reshape(problem.features.shape)))
 
 
 def tight_rule(
@@ -202,8 +213,8 @@ class Report:
     def add(self, evidence: Evidence, verdict: Verdict, *others: tuple[str, Verdict]) -> Check:
         """Take verdicts into account, the main rule's first; return the check to report.
 
-        The statistic is how far what was asked has been reached, against a threshold of 1: the larger of (asked ε)/(certified ε) and
-        the least resolved gap in units of its width.
+        The statistic is how far what was asked has been reached, against a threshold of 1: the larger of
+        (asked ε)/(certified ε) and the least resolved gap in units of its width.
         """
         suffix = "-E" if evidence.tally.pulls.shape[0] > 1 else ""
         before = self.check

@@ -124,8 +124,8 @@ class Verifier:
             return False
         features, size = truth.features, np.abs(truth.features)
         eps = (truth.problem.dimension + 4) * np.finfo(np.float64).eps
-        rows = truth.rows + np.einsum("nd,hsd->hns", features, mu_change, optimize=True)
-        row_error = eps * (np.einsum("nd,hsd->hns", size, np.abs(mu_change), optimize=True) + truth.rows)
+        rows = truth.rows + features @ mu_change.transpose(0, 2, 1)
+        row_error = eps * (size @ np.abs(mu_change).transpose(0, 2, 1) + truth.rows)
         if (rows <= row_error + _FLOOR).any():
             return False
         # Sums: what is left of Σ dμ after rounding must be rounding.

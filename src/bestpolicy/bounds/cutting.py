@@ -137,12 +137,25 @@ class CuttingPlanes:
                 self._corrections[target] *= 10
                 continue
             cost = search.cost(query, found)
+            if self._is_known(found, query, cost):
+                # Many targets may lead to the same model; let others have their turn.
+                self._corrections[target] = 2 * max(cost / estimates[target], self._corrections[target])
+                continue
             if search.reference.epsilon > 0 and cost < 1.2 * lowest:
                 found = search.shrunk(found, _NODE_LIMIT, self.deadline)
             self._corrections[target] = cost / estimates[target]
             lowest = min(lowest, cost)
             successes += 1
             self.add(found, int(target))
+
+    def _is_known(self, alternative: Alternative, query: FloatArray, cost: float) -> bool:
+        """Whether a plane at hand is all but the same."""
+        plane = alternative.divergences.reshape(len(query), -1)[:, self.search.truth.problem.pairs]
+        costs = np.einsum("khn,hn->k", self._planes, query)
+        return any(
+            float((query * np.abs(self._planes[k] - plane)).sum()) < 1e-3 * cost
+            for k in np.flatnonzero(np.abs(costs - cost) < 1e-3 * cost)
+        )
 
     def _solve_programme(self) -> None:
         """Optimal ω and λ for the alternatives found; λ is used by weak duality only."""

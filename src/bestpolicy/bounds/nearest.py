@@ -84,7 +84,7 @@ class NearestModel:
     def divergences(self, change: Change) -> FloatArray:
         """KL of M from M + change at the allowed pairs, (stages, n)."""
         truth = self.truth
-        moved = np.einsum("nd,hsd->hns", truth.features, change[1], optimize=True)
+        moved = truth.features @ change[1].transpose(0, 2, 1)
         return reward_divergence(truth.rewards, change[0] @ truth.features.T) + transition_divergence(
             truth.rows, moved
         )

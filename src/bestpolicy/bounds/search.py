@@ -32,6 +32,7 @@ _SCREEN_SMOOTHING = 1e-2
 _MAX_RELINEARISATIONS = 6
 _GOOD_ENOUGH = 2e-3  # relative improvement below which re-linearising ends
 _MAX_DEFENDERS = 3
+_CLOSE = 3e-4  # relative precision of the scaling
 
 
 @dataclass(frozen=True)
@@ -185,19 +186,19 @@ class Search:
             return None
         low, high, margin_low = 0.0, 1.0, self._margin(self.truth.table, aim)
         margin_high = self._margin(self.truth.changed(*lifted), aim)
+        close = _CLOSE * abs(margin_low)
         while margin_high <= 0:
-            stretched = (1.5 * high * lifted[0], 1.5 * high * lifted[1])
+            stretch = high * (1.5 if margin_high < -0.1 * abs(margin_low) else 1.02)
+            stretched = (stretch * lifted[0], stretch * lifted[1])
             if high > 20 or not self.verifier.is_model(stretched):
                 return None
-            low, margin_low = high, margin_high
-            high *= 1.5
+            low, margin_low, high = high, margin_high, stretch
             margin_high = self._margin(self.truth.changed(*stretched), aim)
         for _ in range(12):
-            if high - low <= 1e-4 * high:
+            if margin_high <= close or high - low <= _CLOSE * high:
                 break
-            middle = high - margin_high * (high - low) / (margin_high - margin_low)
-            # Aim a little above the root, so that the upper end closes in on it.
-            middle = min(max(middle + 2e-5 * high, low + 0.02 * (high - low)), high - 1e-5 * (high - low))
+            middle = high - (margin_high - 0.5 * close) * (high - low) / (margin_high - margin_low)
+            middle = min(max(middle, low + 0.02 * (high - low)), high - 1e-5 * (high - low))
             margin = self._margin(self.truth.changed(middle * lifted[0], middle * lifted[1]), aim)
             if margin > 0:
                 high, margin_high = middle, margin

@@ -142,7 +142,7 @@ class Truth:
         """Return the table of the model M + (dθ, dμ)."""
         return self._as_table(
             self.rewards + theta_change @ self.features.T,
-            self.rows + np.einsum("nd,hsd->hns", self.features, mu_change, optimize=True),
+            self.rows + self.features @ mu_change.transpose(0, 2, 1),
         )
 
     def on_pairs(self, values: FloatArray) -> FloatArray:

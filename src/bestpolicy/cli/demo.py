@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from bestpolicy import instances
 from bestpolicy.algorithms import ALGORITHMS
+from bestpolicy.cli.console import notes, output
 from bestpolicy.cli.identify import Progress
 from bestpolicy.run import identify
 from bestpolicy.simulators import ExactSimulator
@@ -74,17 +74,17 @@ def run_instance(name: str, delta: float, seed: int, progress: Progress) -> Row:
 
 
 @click.command()
-@click.option("--output", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True)
+@click.option("--output", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True)
 @click.option("--delta", type=float, default=0.05, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
-def demo(output: Path, delta: float, seed: int) -> None:
+def demo(folder: Path, delta: float, seed: int) -> None:
     """Certify policies of a queue, an inventory, RiverSwim and random families with GSS and GSS-E.
 
     Asks for 5 % of the largest possible value; writes the table to OUTPUT as JSON and CSV.
     """
-    console = Console(highlight=False)
+    console = output()
     rows = []
-    with Progress(Console(stderr=True)) as progress:
+    with Progress(notes()) as progress:
         for name in INSTANCES:
             rows.append(run_instance(name, delta, seed, progress))
     headings = ("instance", "algorithm", "S", "A", "d", "ε", "samples", "samples/formula", "true loss", "seconds")
@@ -104,11 +104,11 @@ def demo(output: Path, delta: float, seed: int) -> None:
     certified = sum(row.certified for row in rows)
     within = sum(row.true_loss <= row.epsilon for row in rows)
     console.print(f"{certified} of {len(rows)} certified with probability {1 - delta:g} each; {within} truly within ε.")
-    output.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     records = [asdict(row) for row in rows]
-    (output / "demo.json").write_text(json.dumps(records, indent=1) + "\n")
-    with open(output / "demo.csv", "w", newline="") as file:
+    (folder / "demo.json").write_text(json.dumps(records, indent=1) + "\n")
+    with open(folder / "demo.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(records[0]))
         writer.writeheader()
         writer.writerows(records)
-    console.print(f"Written: {output / 'demo.json'}, {output / 'demo.csv'}")
+    console.print(f"Written: {folder / 'demo.json'}, {folder / 'demo.csv'}")

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bestpolicy.algorithms import ALGORITHMS, find_algorithm
+from bestpolicy.cli.console import notes, output
 from bestpolicy.cli.models import Count, load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.run import identify as run_identify
@@ -58,9 +59,9 @@ def identify(
     """
     mdp = load_model(model)
     simulator = ExactSimulator(mdp, rewards=rewards)
-    notes = Console(stderr=True, highlight=False)
-    _warn_of_small_budget(notes, mdp, algorithm, epsilon, delta, max_samples)
-    with Progress(notes) as progress:
+    err = notes()
+    _warn_of_small_budget(err, mdp, algorithm, epsilon, delta, max_samples)
+    with Progress(err) as progress:
         result = run_identify(
             simulator,
             epsilon=epsilon,
@@ -74,7 +75,7 @@ def identify(
     if as_json:
         click.echo(json.dumps(result.to_dict(model)))
     else:
-        _print_result(Console(highlight=False), mdp, result)
+        _print_result(output(), mdp, result)
     if result.outcome is Outcome.INTERRUPTED:
         return INTERRUPTED
     return 0 if result.certified else UNCERTIFIED
@@ -121,14 +122,14 @@ def progress_line(study: Study, seconds: float) -> str:
 
 
 def _warn_of_small_budget(
-    notes: Console, mdp: LinearMDP, algorithm: str | None, epsilon: float, delta: float, budget: int | None
+    err: Console, mdp: LinearMDP, algorithm: str | None, epsilon: float, delta: float, budget: int | None
 ) -> None:
     if budget is None or not epsilon >= 0 or not 0 < delta < 1:
         return
     method = find_algorithm(algorithm, mdp.problem)
     needed = method.predicted_samples(mdp.problem, mdp.gap, epsilon, delta)
     if needed > budget:
-        notes.print(
+        err.print(
             f"Note: {method.name} is predicted to need about {needed:.2g} simulator calls here (gap {mdp.gap:.3g}), "
             f"more than the budget of {budget:.2g}."
         )

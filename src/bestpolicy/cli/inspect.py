@@ -7,11 +7,11 @@ from dataclasses import asdict
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from bestpolicy import instances as catalogue
 from bestpolicy.assumptions import check_features, check_model, check_norms
+from bestpolicy.cli.console import output
 from bestpolicy.cli.models import load_arrays
 from bestpolicy.design import g_optimal_design
 
@@ -41,7 +41,7 @@ def design(model: str, tolerance: float, as_json: bool) -> None:
         }
         click.echo(json.dumps(answer))
         return
-    console = Console(highlight=False)
+    console = output()
     console.print(
         f"{len(states)} of {len(problem.pairs)} pairs carry weight; worst leverage {found.worst_leverage:.9g}, "
         f"at least {problem.dimension} for any design (tolerance {found.tolerance:g})"
@@ -85,7 +85,7 @@ def check(context: click.Context, model: str, as_json: bool) -> int:
                 finding.where,
                 "" if finding.passed else finding.remedy,
             )
-        Console(highlight=False, width=None if Console().is_terminal else 200).print(table)
+        output(200).print(table)
     if failed:
         count = f"{len(failed)} of {len(findings)} assumptions" if len(failed) > 1 else "1 assumption"
         click.echo(f"Error: {count} fail on {model}; first: {failed[0].sentence()}", err=True)
@@ -123,4 +123,4 @@ def instances(as_json: bool) -> None:
         time = f"γ = {row['discount']:g}" if row["horizon"] is None else f"H = {row['horizon']}"
         sizes = [str(row[key]) for key in ("states", "actions", "dimension")]
         table.add_row(str(row["name"]), str(row["alias"]), *sizes, time, f"{row['gap']:.3g}", str(row["summary"]))
-    Console(highlight=False, width=None if Console().is_terminal else 160).print(table)
+    output(160).print(table)

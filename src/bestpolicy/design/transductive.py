@@ -8,29 +8,35 @@ divided by the accuracy that is wanted of c_jᵀθ), the design problem is
 The least-squares estimate from n samples has variance c_jᵀΛ(w)⁻¹c_j/n in direction j, so f(w) is the number
 of samples per unit of log-confidence. G-optimal design is the special case c = x. f is convex.
 
-**Certificate.** For weights λ on the directions put C = Σ λ_j c_j c_jᵀ, f_λ(w) = tr Λ(w)⁻¹C ≤ f(w), and g_k =
-x_kᵀΛ(w)⁻¹CΛ(w)⁻¹x_k. 1/f_λ is homogeneous of degree 1 and quasi-concave, hence concave, and its gradient at w
-is g/f_λ², so for every design w'
+**Certificate.** h_j(w) = 1/(c_jᵀΛ(w)⁻¹c_j) is homogeneous of degree 1 and quasi-concave, hence concave, with the gradient
+∂h_j/∂w_k = (x_kᵀΛ⁻¹c_j)²h_j². By homogeneity its tangent at any w has no constant term, so for every design w'
 
-    f(w') ≥ f_λ(w') ≥ f_λ(w)² / max_k g_k :
+    1/f(w') = min_j h_j(w') ≤ min over tangents (j, w) of Σ_k w'_k ∂h_j/∂w_k(w),
 
-a lower bound on the optimum from any w and λ, which is returned with the design.
+and the largest value of the right side over the simplex, a linear program, bounds 1/f from above: no design can do
+better than its inverse, which is returned with the design.
 
-**Method.** The maximum is replaced by the p-norm of the direction variances q_j, with λ_j ∝ q_j^{p-1} and p
-growing; for fixed λ the update w_k ← w_k √g_k, normalised, decreases f_λ at every step (multiplicative
-algorithm for linear criteria, Yu 2010)."""
+**Method.** Multiplicative updates first: the maximum is replaced by the p-norm of the variances q_j, and
+w_k ← w_k √g_k, normalised, with g_k = Σ_j λ_j (x_kᵀΛ⁻¹c_j)², λ_j ∝ q_j^{p-1} (they decrease the criterion for fixed λ;
+Yu 2010). Then cutting planes: solve the linear program, go half-way from the best design to its solution, add the
+tangents there, until the two bounds meet.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
+from scipy.optimize import linprog
 
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FloatArray, frozen
 
-_POWERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
-_SWEEPS = 60
+_POWERS = (2.0, 6.0, 18.0)
+_SWEEPS = 30
+_PLANES = 60  # linear programs at most
+_TANGENTS = 12  # directions that get a tangent at each point
 _TRACE = 1e-5
 _WORKING = 400  # directions that take part in the updates; the certificate uses all of them
 
@@ -80,23 +86,44 @@ def transductive_design(
             f"features (K, d) and directions (J, d) must agree in d. Got {features.shape} and {directions.shape}."
         )
     weights = np.full(len(features), 1 / len(features)) if start is None else start / start.sum()
-    best = _assessed(features, directions, weights, _POWERS[0])
     for power in _POWERS:
         working = _worst(features, directions, weights)
         for _ in range(_SWEEPS):
-            gains, _ = _gradient(features, working, weights, power)
-            weights = weights * np.sqrt(gains)
-            # A trace of every pair keeps Λ invertible where the directions leave a subspace alone.
-            weights = (1 - _TRACE) * weights / weights.sum() + _TRACE / len(weights)
-        found = _assessed(features, directions, weights, power)
-        best = TransductiveDesign(
-            weights=found.weights if found.value <= best.value else best.weights,
-            value=min(found.value, best.value),
-            lower_bound=max(found.lower_bound, best.lower_bound),
+            weights = _kept_invertible(weights * np.sqrt(_gains(features, working, weights, power)))
+    return _cutting_planes(features, directions, weights, tolerance)
+
+
+def _cutting_planes(
+    features: FloatArray, directions: FloatArray, weights: FloatArray, tolerance: float
+) -> TransductiveDesign:
+    best, value = weights, inf
+    bound, tangents = inf, np.empty((0, len(features)))
+    point = weights
+    for _ in range(_PLANES):
+        variances, slopes = _tangents(features, directions, point)
+        tangents = np.vstack([tangents, slopes])
+        if variances.max() < value:
+            best, value = point, float(variances.max())
+        # The program is scaled by the value, so that its tolerances are relative ones.
+        solution = linprog(
+            np.append(np.zeros(len(features)), -1.0),
+            A_ub=np.column_stack([-value * tangents, np.ones(len(tangents))]),
+            b_ub=np.zeros(len(tangents)),
+            A_eq=np.append(np.ones(len(features)), 0.0)[None],
+            b_eq=[1.0],
+            bounds=[(0, None)] * len(features) + [(None, None)],
         )
-        if best.gap <= tolerance:
+        if not solution.success:
             break
-    return best
+        target = np.clip(solution.x[:-1], 0.0, None)
+        # Weak duality with the program's own multipliers: no trust in the solver is needed.
+        shares = np.clip(-solution.ineqlin.marginals, 0.0, None)
+        if shares.sum() > 0:
+            bound = min(bound, float((shares @ tangents).max() / shares.sum()))
+        if value * bound <= 1 + tolerance:
+            break
+        point = _kept_invertible(0.5 * best + 0.5 * target / target.sum())
+    return TransductiveDesign(weights=frozen(best), value=value, lower_bound=1 / bound)
 
 
 def _information(features: FloatArray, weights: FloatArray) -> FloatArray:
@@ -106,7 +133,8 @@ def _information(features: FloatArray, weights: FloatArray) -> FloatArray:
 
 def _variances(features: FloatArray, directions: FloatArray, weights: FloatArray) -> FloatArray:
     inverse = np.linalg.inv(_information(features, weights))
-    return np.einsum("jd,jd->j", directions @ inverse, directions)
+    variances: FloatArray = np.einsum("jd,jd->j", directions @ inverse, directions)
+    return variances
 
 
 def _worst(features: FloatArray, directions: FloatArray, weights: FloatArray) -> FloatArray:
@@ -115,24 +143,25 @@ def _worst(features: FloatArray, directions: FloatArray, weights: FloatArray) ->
     return directions[np.argsort(_variances(features, directions, weights))[-_WORKING:]]
 
 
-def _gradient(
-    features: FloatArray, directions: FloatArray, weights: FloatArray, power: float
-) -> tuple[FloatArray, FloatArray]:
-    """(g, q): gains of the pairs for λ ∝ q^{p-1}, and the variances q of the directions."""
-    inverse = np.linalg.inv(_information(features, weights))
-    pulled = directions @ inverse
+def _gains(features: FloatArray, directions: FloatArray, weights: FloatArray, power: float) -> FloatArray:
+    """g_k = Σ_j λ_j (x_kᵀΛ⁻¹c_j)² for λ ∝ q^{p-1}, (K,)."""
+    pulled = directions @ np.linalg.inv(_information(features, weights))
     variances = np.einsum("jd,jd->j", pulled, directions)
     shares = (variances / variances.max()) ** (power - 1)
-    shares /= shares.sum()
-    projected = features @ (pulled.T * shares) @ pulled
-    # Rounding may take a gain of 0 below it.
-    return np.clip(np.einsum("kd,kd->k", projected, features), 0.0, None), variances
+    gains: FloatArray = ((features @ pulled.T) ** 2) @ (shares / shares.sum())
+    return gains
 
 
-def _assessed(features: FloatArray, directions: FloatArray, weights: FloatArray, power: float) -> TransductiveDesign:
-    gains, variances = _gradient(features, directions, weights, power)
-    return TransductiveDesign(
-        weights=frozen(weights),
-        value=float(variances.max()),
-        lower_bound=float((weights @ gains) ** 2 / gains.max()),
-    )
+def _tangents(features: FloatArray, directions: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Variances of all directions (J,), and gradients of h_j for the worst of them, (m, K)."""
+    pulled = directions @ np.linalg.inv(_information(features, weights))
+    variances: FloatArray = np.einsum("jd,jd->j", pulled, directions)
+    worst = np.argsort(variances)[-_TANGENTS:]
+    slopes: FloatArray = (pulled[worst] @ features.T) ** 2 / variances[worst, None] ** 2
+    return variances, slopes
+
+
+def _kept_invertible(weights: FloatArray) -> FloatArray:
+    """Normalise, with a trace of every pair: Λ stays invertible where the directions leave a subspace alone."""
+    kept: FloatArray = (1 - _TRACE) * weights / weights.sum() + _TRACE / len(weights)
+    return kept

@@ -34,7 +34,8 @@ log(2/δ) + capacity) + √(2D).
 
 **Scales.** How large Σ_t will be is not known beforehand, so the lemmas are used for Γ_i = 4ⁱΓ_0, i = 0, 1,
 …, with confidence q_i δ each, Σ q_i = 1: nine tenths spread evenly over the first scales, the rest falling
-off. At any time, and for each direction, the best scale counts."""
+off. At any time, and for each direction, the best scale counts.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def _shares() -> FloatArray:
 
 
 SHARES = _shares()
-FACTORS = 4.0 ** np.arange(_SCALES)
+FACTORS = np.power(4.0, np.arange(_SCALES, dtype=np.float64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,8 @@ class Prior:
     @property
     def factors(self) -> FloatArray:
         """4ⁱ, (scales,)."""
-        return FACTORS[: len(self.shares)]
+        factors: FloatArray = FACTORS[: len(self.shares)]
+        return factors
 
     def stage(self, index: int) -> Prior:
         """Return the prior of one stage alone."""
@@ -95,14 +97,16 @@ class Prior:
     @property
     def total_dimension(self) -> int:
         """D: d times the number of stages."""
-        return self.base.shape[0] * self.base.shape[1]
+        stages, dimension, _ = self.base.shape
+        return int(stages * dimension)
 
     def eigenvalues(self, spread: FloatArray) -> FloatArray:
         """Eigenvalues of Γ_0⁻¹Σ, (stages, d), for Σ (stages, d, d)."""
         inverse_root = np.linalg.inv(np.linalg.cholesky(self.base))
         values = np.linalg.eigvalsh(inverse_root @ spread @ inverse_root.swapaxes(1, 2))
         # Rounding can only make log det too small by 1e-12 or so; tiny negative eigenvalues are zeros.
-        return np.clip(values, 0.0, None)
+        clipped: FloatArray = np.clip(values, 0.0, None)
+        return clipped
 
     def log_determinants(self, eigenvalues: FloatArray) -> FloatArray:
         """log det(I + Γ_i⁻¹Σ) of every scale, (scales,)."""
@@ -142,7 +146,8 @@ def make_prior(
 def largest_norms(base: FloatArray, features: FloatArray) -> FloatArray:
     """max_k ‖φ_k‖ in Γ⁻¹ per stage, (stages,), for Γ (stages, d, d) and features (K, d)."""
     norms = np.einsum("kd,hde,ke->hk", features, np.linalg.inv(base), features, optimize=True)
-    return np.sqrt(norms.max(axis=1))
+    largest: FloatArray = np.sqrt(norms.max(axis=1))
+    return largest
 
 
 def sub_gaussian_ellipsoids(
@@ -204,7 +209,8 @@ def widths(metrics: FloatArray, vectors: FloatArray) -> FloatArray:
     best = np.full(len(vectors), np.inf)
     for metric in metrics:
         np.minimum(best, np.einsum("nd,nd->n", vectors @ metric, vectors), out=best)
-    return np.sqrt(np.clip(best, 0.0, None))
+    roots: FloatArray = np.sqrt(np.clip(best, 0.0, None))
+    return roots
 
 
 def _shaped(

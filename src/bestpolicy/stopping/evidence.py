@@ -7,7 +7,8 @@ the weighted sums are taken at the moment a batch comes in and never redone. Wit
     G = Σ φ_i φ_iᵀ/u_i,    θ̂ = G⁻¹ Σ b_i r_i,    μ̂(s) = G⁻¹ Σ_{s'_i = s} b_i,
 
 so rows of P̂ = Φμ̂ᵀ sum to 1 exactly (the all-ones function is linear in the features), and for every fixed V
-the error θ̂ - θ + γ(μ̂ - μ)ᵀV equals G⁻¹ Σ b_i η_i(V), η_i(V) = r_i + γV(s'_i) - E[·]: pure noise, no bias."""
+the error θ̂ - θ + γ(μ̂ - μ)ᵀV equals G⁻¹ Σ b_i η_i(V), η_i(V) = r_i + γV(s'_i) - E[·]: pure noise, no bias.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ def fit(problem: Problem, evidence: Evidence) -> Model | None:
     solution = np.linalg.solve(gram, targets)
     return Model(
         gram=gram,
-        gram_inverse=np.linalg.inv(gram),
+        gram_inverse=np.linalg.inv(gram).astype(np.float64),
         theta=np.ascontiguousarray(solution[:, :, 0]),
         mu=np.ascontiguousarray(solution[:, :, 1:].swapaxes(1, 2)),
         sampled=sampled,

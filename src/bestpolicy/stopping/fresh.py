@@ -15,7 +15,8 @@ else it equals Q*(s,a) - V^π(s) ≤ TU(s,a) - Lo(s) for some a ≠ π(s). ∎
 V is known, so its range and the sample variance of R + γV(S') are observed: e comes from Lemmas S, B and V
 without any alternation, and holds at all times since the past ended, with any predictable sampling. The cost
 is d-dimensional, whatever the number of states. One 1/(1-γ) is lost against Theorem T, so this is what
-certifies when Theorem T's contraction fails (many states, few samples), or what certifies first for large ε."""
+certifies when Theorem T's contraction fails (many states, few samples), or what certifies first for large ε.
+"""
 
 from __future__ import annotations
 

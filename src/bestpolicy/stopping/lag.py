@@ -18,7 +18,8 @@ fixed function V^π on the samples to come. Then ξ^π = θ̂ + γμ̂ᵀΦ_πξ
 as I - γμ̂ᵀΦ_π is invertible: *no contraction is needed*, |P̂| plays no part, and A^π(s,a) = -Δ̂(s,a) - yᵀx ≤
 ρ(s,a). Range and variances are refined as in Theorem T with ω = 0 (V^π = V̂ - Ψx). If ρ ≤ 0 everywhere then π
 is optimal (policy improvement); always V* - V^π ≤ max ρ⁺/(1-γ), or Σ_h max ρ_h⁺ (performance difference). It
-certifies where Theorem T cannot: many states, few samples."""
+certifies where Theorem T cannot: many states, few samples.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ returned is a *super-solution*, F(W) ≤ W checked elementwise in floating point
 
 Size. |P̂|v = P̂v + 2P̂⁻v, and P̂v = Φ(μ̂ᵀv) is d-dimensional. |P̂| is formed only while it is small; else one
 pass over the rows measures the negative mass n(s,a) = ‖p̂⁻‖₁, and |P̂|v ≤ Φ(μ̂ᵀv) + 2n·max v serves (an upper
-bound on F keeps super-solutions valid)."""
+bound on F keeps super-solutions valid).
+"""
 
 from __future__ import annotations
 
@@ -76,13 +77,16 @@ class EstimatedKernel:
 
     def expected(self, stage: int, values: FloatArray) -> FloatArray:
         """P̂v, (S, A)."""
-        return (self._features @ (self.mu[stage].T @ values)).reshape(self.problem.mask.shape)
+        expected: FloatArray = self._features @ (self.mu[stage].T @ values)
+        return expected.reshape(self.problem.mask.shape)
 
     def absolute(self, stage: int, values: FloatArray) -> FloatArray:
         """|P̂|v or an upper bound on it, (S, A), for v ≥ 0."""
         if self._dense is not None:
-            return (self._dense[stage] @ values).reshape(self.problem.mask.shape)
-        return self.expected(stage, values) + 2 * self.negative_mass[stage] * values.max()
+            product: FloatArray = self._dense[stage] @ values
+            return product.reshape(self.problem.mask.shape)
+        bound: FloatArray = self.expected(stage, values) + 2 * self.negative_mass[stage] * values.max()
+        return bound
 
     def _solved(self, actions: IntArray, gains: FloatArray) -> FloatArray:
         """v = gain + γ|P̂|v along one action per state (discounted), roughly; any answer is checked by the caller."""
@@ -208,7 +212,8 @@ class Propagation:
     def directions(self, stage: int, vectors: FloatArray) -> FloatArray:
         """What the values of vectors (n, d) at a stage depend on: y over all stages, (n, stages, d)."""
         if self.problem.horizon is None:
-            return (vectors @ self._links[0])[:, None, :]
+            response: FloatArray = vectors @ self._links[0]
+            return response[:, None, :]
         found = np.zeros((len(vectors), self.problem.stages, self.problem.dimension))
         for later in range(stage, self.problem.stages):
             found[:, later] = vectors
@@ -219,7 +224,8 @@ class Propagation:
         """M̃ for metrics M (m, stages, d, d), same shape."""
         links = self._links
         if self.problem.horizon is None:
-            return links @ metrics @ links.swapaxes(1, 2)
+            pulled: FloatArray = links @ metrics @ links.swapaxes(1, 2)
+            return pulled
         result = metrics.copy()
         for stage in reversed(range(self.problem.stages - 1)):
             result[:, stage] += links[stage] @ result[:, stage + 1] @ links[stage].T

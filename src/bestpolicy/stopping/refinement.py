@@ -2,7 +2,8 @@
 
 At one time, with the estimated model and a policy given, every round holds on the same event (`tight` has the
 proof), so the alternation may stop after any number of rounds. Around a policy fixed beforehand (Theorem P,
-`lag`) there is no kernel to look at: ω = 0, and only the linear part is left."""
+`lag`) there is no kernel to look at: ω = 0, and only the linear part is left.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ class Refinement:
                 high = np.minimum(values[stage] + errors[stage], problem.value_limits[stage]).max()
                 low = np.maximum(values[stage] - errors[stage], 0.0).min()
                 spans[stage] = min(spans[stage], high - low)
-        return 1 + problem.continuation * self._next(np.clip(spans, 0.0, None)) + _ROUNDING
+        ranges: FloatArray = 1 + problem.continuation * self._next(np.clip(spans, 0.0, None)) + _ROUNDING
+        return ranges
 
     def _span(self, metrics: FloatArray, stage: int) -> float:
         """max_{s,s'} V̂(s) - V̂(s') + w(ψ(s) - ψ(s')) at one stage."""
@@ -147,10 +149,10 @@ class Refinement:
 
     def _omega_span(self, upper: FloatArray) -> FloatArray:
         """W̄ + N̄ ≥ span(V* - V_x), (stages,)."""
-        largest = upper.max(axis=1)
-        if self.kernel is None:
-            return largest
-        return largest + self.kernel.negative_parts(self.propagation.policy, largest, self.contraction)
+        largest: FloatArray = upper.max(axis=1)
+        if self.kernel is not None:
+            largest = largest + self.kernel.negative_parts(self.propagation.policy, largest, self.contraction)
+        return largest
 
     def _drift(self, pulled: FloatArray, upper: FloatArray, errors: FloatArray | None) -> FloatArray:
         """Bounds on the sample deviation of V*(S') - V̂(S') at every stage and pair, (stages, K)."""
@@ -161,7 +163,7 @@ class Refinement:
         following = self._next(upper)
         omega = np.einsum("hks,hs->hk", laws, following**2, optimize=True)
         omega = np.sqrt(factor * np.minimum(omega, self._next(self._omega_span(upper))[:, None] ** 2 / 4))
-        drift = self._linear_deviation(pulled, laws) * np.sqrt(factor) + omega
+        drift: FloatArray = self._linear_deviation(pulled, laws) * np.sqrt(factor) + omega
         if errors is not None:
             crude = np.einsum("hks,hs->hk", laws, self._next(errors) ** 2, optimize=True)
             drift = np.minimum(drift, np.sqrt(factor * crude))
@@ -234,7 +236,7 @@ class Refinement:
         problem, rule, played = self.problem, self.rule, self.propagation.played
         everywhere = np.arange(problem.states)
         mass = np.array([kernel.negative_mass[h, everywhere, row] for h, row in enumerate(self.propagation.policy)])
-        trivial = 2 + 2 * mass.max(axis=1)
+        trivial: FloatArray = 2 + 2 * mass.max(axis=1)
         if rule.split.kernel == 0:
             return trivial
         spread = second_moments(self.model.sampled, self.evidence.inverse_squares)
@@ -250,4 +252,5 @@ class Refinement:
                 rule.delta * rule.split.kernel,
             )
             found[stage] = widths(metrics[:, 0], played[stage]).max()
-        return np.minimum(trivial, found)
+        smaller: FloatArray = np.minimum(trivial, found)
+        return smaller

@@ -31,11 +31,12 @@ equation that V* solves; by 0. the solution is unique, so V* = V_x and π attain
 |(p̂-p)ω| ≤ ½‖p̂-p‖₁ span(ω), and span(ω) ≤ W̄ + N̄. Episodic: the same sum along the stages. ∎
 
 All rounds hold on one event, at all times: a policy with its ε from any check may be reported at any later
-time."""
+time.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -62,12 +63,14 @@ class TightRule:
     split : Split
     value_span : float, optional
         The user's bound on span(V*), at every stage; the guarantee then relies on it.
+    policy : int array (stages, S), optional
+        A policy fixed before the evidence was drawn: then the rule is Theorem P of `lag`.
     """
 
     problem: Problem
     prior: Prior
     delta: float
-    split: Split = Split()
+    split: Split = field(default_factory=Split)
     value_span: float = inf
     policy: IntArray | None = None
 
@@ -94,7 +97,10 @@ class TightRule:
         """Λ̄ before any data, (stages,): largest difference of R + γV*(S')."""
         problem = self.problem
         spans = np.append(problem.value_limits[1:], 0.0) if problem.horizon is not None else problem.value_limits
-        return 1 + problem.continuation * np.minimum(spans, self.value_span)
+        if self.policy is None:  # the user's word is about V*, not about the value of some policy
+            spans = np.minimum(spans, self.value_span)
+        ranges: FloatArray = 1 + problem.continuation * spans
+        return ranges
 
     def nothing(
         self,

@@ -20,7 +20,8 @@ with confidence δ/(K i(i+1)) each, K the number of (stage, pair)s that may be s
 times with probability at least 1-δ.
 
 V* is unknown; the sample standard deviation is a seminorm, so that of R + γV*(S') is at most that of R +
-γV̂(S') plus γ times that of V* - V̂, which the caller bounds."""
+γV̂(S') plus γ times that of V* - V̂, which the caller bounds.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +59,9 @@ def sample_variances(tally: Tally, values: FloatArray, continuation: float) -> F
     moved = continuation * (values[:, None, :] - centre[:, :, None])
     first = tally.reward_sums + (counts * moved).sum(axis=2)
     second = tally.squared_rewards + ((2 * tally.next_rewards + counts * moved) * moved).sum(axis=2)
-    spread = np.clip(second - first**2 / pulls, 0.0, None)
-    return spread / np.maximum(pulls - 1, 1)
+    spread: FloatArray = np.clip(second - first**2 / pulls, 0.0, None)
+    variances: FloatArray = spread / np.maximum(pulls - 1, 1)
+    return variances
 
 
 def deviation_terms(pulls: IntArray, ranges: FloatArray, delta: float) -> FloatArray:

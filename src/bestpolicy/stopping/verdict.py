@@ -32,7 +32,8 @@ class Verdict:
     ----------
     policy : int array (stages, S)
     epsilon : float
-        Bound on max_s V*(s) - V^π(s), at the first stage if episodic; 0 if the policy is certified optimal, inf if nothing is.
+        Bound on max_s V*(s) - V^π(s), at the first stage if episodic; 0 if the policy is certified optimal,
+        inf if nothing is.
     resolved : float
         Smallest Δ̂/w(y) over all actions that the policy does not play: (A) holds from 1 on.
     gap : float
