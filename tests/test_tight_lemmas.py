@@ -135,7 +135,7 @@ def test_weights_fixed_in_advance_give_weighted_least_squares():
 # --- the events, at δ = .5, where a wrong constant shows -----------------------------------------------------------
 
 
-def noise_runs(runs, seed, *, scale=1.0, steps=60, rare=0.5):
+def noise_runs(runs, seed, *, scale=1.0, steps=30, rare=0.5):
     """Share of runs in which S_t leaves the ellipsoids of Lemmas S and B at some time, outcome-dependent sampling.
 
     Two directions; the next pair is the one whose last outcome was high, so the design depends on the noise.
@@ -148,8 +148,8 @@ def noise_runs(runs, seed, *, scale=1.0, steps=60, rare=0.5):
         counts, total = np.zeros(3), np.zeros(2)
         favourite, left = 0, np.zeros(2, bool)
         for _ in range(steps):
-            batch = np.full(3, 4)
-            batch[favourite] += 20
+            batch = np.full(3, 8)
+            batch[favourite] += 40
             hits = rng.binomial(batch, rare)
             noise = hits - batch * rare
             favourite = int(np.argmax(noise))
@@ -169,13 +169,13 @@ def noise_runs(runs, seed, *, scale=1.0, steps=60, rare=0.5):
 
 @pytest.mark.parametrize("rare", [0.5, 0.02])
 def test_the_error_stays_inside_every_ellipsoid(rare):
-    runs = 60
+    runs = 40
     for outside in noise_runs(runs, 0, rare=rare):
         assert binomtest(int(outside), runs, 0.5, alternative="greater").pvalue > 1e-3
 
 
 def test_a_radius_cut_to_a_third_would_be_noticed():
-    runs = 60
+    runs = 40
     outside = noise_runs(runs, 0, scale=1 / 3)
     assert binomtest(int(outside[0]), runs, 0.5, alternative="greater").pvalue < 1e-3
 

@@ -5,6 +5,7 @@
     BestPolicyError
     ├── InvalidInput (ValueError)       what was given cannot be right; the message says what to do
     ├── ConvergenceError                a numerical method could not reach the precision that was asked of it
+    ├── StoreError                      a file of studies cannot be read or written
     └── SimulatorError                  the user's simulator failed at a pair; `partial` keeps what it had measured
 
 A spent budget is an outcome of a run, not an exception.
@@ -32,6 +33,10 @@ class InvalidInput(BestPolicyError, ValueError):
 
 class ConvergenceError(BestPolicyError):
     """A numerical method could not reach the precision that was asked of it."""
+
+
+class StoreError(BestPolicyError):
+    """A file of studies cannot be read or written. What it held before is still there."""
 
 
 class SimulatorError(BestPolicyError):

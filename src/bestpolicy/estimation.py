@@ -129,7 +129,7 @@ class Tally:
             ("next_states", next_s, problem.states),
             ("stages", h, problem.stages),
         ):
-            if len(index) and not (0 <= index.min() and index.max() < size):
+            if len(index) and not (index.min() >= 0 and index.max() < size):
                 raise InvalidInput(f"{name} must lie in 0..{size - 1}. Got {index.min()}..{index.max()} instead.")
         if not ((r >= 0) & (r <= 1)).all():
             raise InvalidInput("rewards must be finite and lie in [0, 1]; map them there affinely, do not clip.")

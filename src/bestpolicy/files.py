@@ -6,10 +6,11 @@ Keys: features (S, A, d); discount or horizon; optionally mask (S, A), theta ((d
 
 from __future__ import annotations
 
+import io
 import os
 import zipfile
 from os import PathLike
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -21,7 +22,15 @@ _KEYS = ("features", "theta", "mu", "discount", "horizon", "mask")
 
 def read_arrays(path: str | PathLike[str]) -> tuple[Problem, FloatArray | None, FloatArray | None]:
     """Read a problem and, if the file has them, θ and μ."""
-    arrays = _open(path)
+    if not os.path.isfile(path):
+        raise InvalidInput(f"no such file: {path}. Give the path of an .npz model file.")
+    with open(path, "rb") as file:
+        return from_file(file, str(path))
+
+
+def from_file(file: BinaryIO, path: str) -> tuple[Problem, FloatArray | None, FloatArray | None]:
+    """Read a problem and, if it has them, θ and μ from an open file; `path` is its name in messages."""
+    arrays = _read(file, path)
     unknown = sorted(set(arrays) - set(_KEYS))
     if unknown:
         hint = did_you_mean(unknown[0], _KEYS)
@@ -41,6 +50,12 @@ def write_arrays(
     path: str | PathLike[str], problem: Problem, *, theta: FloatArray | None = None, mu: FloatArray | None = None
 ) -> None:
     """Write a problem and, if given, θ and μ."""
+    with open(path, "wb") as file:  # a file object, so that NumPy does not append a suffix
+        file.write(to_bytes(problem, theta=theta, mu=mu))
+
+
+def to_bytes(problem: Problem, *, theta: FloatArray | None = None, mu: FloatArray | None = None) -> bytes:
+    """Return the content of a model file."""
     arrays: dict[str, Any] = {"features": problem.features}
     if problem.discount is not None:
         arrays["discount"] = np.float64(problem.discount)
@@ -50,19 +65,17 @@ def write_arrays(
         arrays["mask"] = problem.mask
     if theta is not None and mu is not None:
         arrays |= {"theta": theta, "mu": mu}
-    with open(path, "wb") as file:  # a file object, so that NumPy does not append a suffix
-        np.savez(file, **arrays)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
 
 
-def _open(path: str | PathLike[str]) -> dict[str, Any]:
-    if not os.path.isfile(path):
-        raise InvalidInput(f"no such file: {path}. Give the path of an .npz model file.")
+def _read(file: BinaryIO, path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:  # NumPy would leave a broken archive open
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InvalidInput(f"{path} is a single array, not an .npz archive of named arrays.")
-            return {key: frozen(archive[key]) for key in archive.files}
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InvalidInput(f"{path} is a single array, not an .npz archive of named arrays.")
+        return {key: frozen(archive[key]) for key in archive.files}
     except InvalidInput:
         raise
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
@@ -70,7 +83,7 @@ def _open(path: str | PathLike[str]) -> dict[str, Any]:
         raise InvalidInput(f"{path} {what}. Save plain arrays with numpy.savez or LinearMDP.save.") from None
 
 
-def _scalar(path: str | PathLike[str], arrays: dict[str, Any], key: str) -> Any:
+def _scalar(path: str, arrays: dict[str, Any], key: str) -> Any:
     if key not in arrays:
         return None
     value = arrays[key]

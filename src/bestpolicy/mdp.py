@@ -8,6 +8,7 @@ algorithms use it to say how good the policy that came out really is.
 from __future__ import annotations
 
 from functools import cached_property
+from hashlib import sha256
 from os import PathLike
 from typing import cast
 
@@ -41,6 +42,14 @@ class LinearMDP:
 
     def __repr__(self) -> str:
         return f"LinearMDP({self.name}: {self.problem!r})"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the problem, θ and μ, in hexadecimal."""
+        digest = sha256(self.problem.fingerprint.encode())
+        digest.update(np.ascontiguousarray(self.theta).data)
+        digest.update(np.ascontiguousarray(self.mu).data)
+        return digest.hexdigest()
 
     @cached_property
     def rewards(self) -> FloatArray:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import Any, TypeVar
 
 import numpy as np
@@ -132,6 +133,14 @@ class Problem:
                 same = (self.features[candidates, later] == self.features[candidates, earlier]).all(axis=1)
                 distinct[candidates[same], later] = False
         return frozen(distinct)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that makes the problem, in hexadecimal."""
+        digest = sha256(f"{self.features.shape} {self.discount!r} {self.horizon!r} ".encode())
+        digest.update(np.ascontiguousarray(self.features).data)
+        digest.update(np.ascontiguousarray(self.mask).data)
+        return digest.hexdigest()
 
     def pair(self, flat_index: int) -> tuple[int, int]:
         """(state, action) of a flat pair index."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-
+from concurrent.futures import Executor
+from os import PathLike
 
 from bestpolicy.algorithms import Algorithm
 from bestpolicy.errors import InvalidInput, SimulatorError
 from bestpolicy.simulators import GenerativeModel
 from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.threads import one_thread
+from bestpolicy.workers import Crew
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +27,11 @@ def identify(
     seed: int | None = None,
     max_samples: int | None = None,
     max_seconds: float | None = None,
+    store: str | PathLike[str] | None = None,
+    name: str = "study",
+    executor: Executor | Callable[[], Executor] | None = None,
+    calls_per_query: int | None = None,
+    query_seconds: float | None = None,
     progress: Callable[[Study], None] | None = None,
 ) -> Result:
     """Find a policy within `epsilon` of optimal with probability at least 1 - `delta`.
@@ -41,8 +48,19 @@ def identify(
         The same seed gives the same answer. Drawn and recorded in the result if not given.
     max_samples, max_seconds : optional
         Budgets. A spent budget is an outcome, not an error: the result says what is certified.
+    store : path, optional
+        SQLite file in which the run survives anything; go on with ``drive(Study.resume(path), model)``.
+    name : str
+        Name of the study in that file.
+    executor : Executor, or a function that makes one, optional
+        Workers to answer queries. With a function, broken or hanging workers are replaced.
+    calls_per_query : int, optional
+        Simulator calls per query; 1000 with an executor, else all at once. The answer depends on it, but not on the
+        number of workers.
+    query_seconds : float, optional
+        Time limit for one query on a worker.
     progress : callable, optional
-        Called with the `Study` after every answered query.
+        Called with the `Study` after every look at the data.
 
     Returns
     -------
@@ -60,8 +78,20 @@ def identify(
             f"model must have a `problem` and a method `sample(pulls, rng)`. Got {type(model).__name__}; wrap a model "
             "in ExactSimulator, or a function in CallableSimulator."
         )
-    study = Study(model.problem, epsilon=epsilon, delta=delta, algorithm=algorithm, seed=seed, max_samples=max_samples)
-    return drive(study, model, max_seconds=max_seconds, progress=progress)
+    study = Study(
+        model.problem,
+        epsilon=epsilon,
+        delta=delta,
+        algorithm=algorithm,
+        seed=seed,
+        max_samples=max_samples,
+        calls_per_query=calls_per_query or (None if executor is None else 1000),
+        store=store,
+        name=name,
+    )
+    return drive(
+        study, model, max_seconds=max_seconds, executor=executor, query_seconds=query_seconds, progress=progress
+    )
 
 
 def drive(
@@ -69,29 +99,53 @@ def drive(
     model: GenerativeModel,
     *,
     max_seconds: float | None = None,
+    executor: Executor | Callable[[], Executor] | None = None,
+    query_seconds: float | None = None,
     progress: Callable[[Study], None] | None = None,
 ) -> Result:
-    """Answer the queries of a study with a simulator until it is done."""
+    """Answer the queries of a study with a simulator until it is done; the parameters are those of `identify`."""
     if max_seconds is not None and not max_seconds > 0:
         raise InvalidInput(f"max_seconds must be positive. Got {max_seconds!r} instead.")
+    if model.problem.fingerprint != study.problem.fingerprint:
+        raise InvalidInput("the simulator belongs to another problem than the study.")
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
+    crew: Crew | None = None
+    if executor is not None:
+        hire = executor if not isinstance(executor, Executor) else lambda: executor
+        crew = Crew(model, hire, query_seconds=query_seconds)
     logger.info("%s with seed %d", study, study.seed)
-    with one_thread():
-        try:
+    try:
+        with one_thread():
             while not study.done:
-                for query in study.ask():
-                    try:
-                        study.tell(query, model.sample(query.pulls, query.rng()))
-                    except SimulatorError as error:
-                        if error.partial is not None:
-                            study.tell(query, error.partial, partial=True)
-                        error.study = study
-                        raise
+                if crew is not None:
+                    crew.answer(study)
+                else:
+                    _answer_here(study, model)
                 if progress is not None:
                     progress(study)
-                if deadline is not None and time.monotonic() > deadline:
+                if study.stop_requested:
+                    study.stop(Outcome.INTERRUPTED)
+                elif deadline is not None and time.monotonic() > deadline:
                     study.stop(Outcome.TIME)
-        except KeyboardInterrupt:
-            study.stop(Outcome.INTERRUPTED)
+    except KeyboardInterrupt:
+        study.stop(Outcome.INTERRUPTED)
+    finally:
+        if crew is not None and not isinstance(executor, Executor):
+            crew.dismiss()
+        if study.done:
+            study.close()
     logger.info("%s", study)
     return study.result()
+
+
+def _answer_here(study: Study, model: GenerativeModel) -> None:
+    for query in study.ask():
+        if study.stop_requested:
+            break
+        try:
+            study.tell(query, model.sample(query.pulls, query.rng()))
+        except SimulatorError as error:
+            if error.partial is not None:
+                study.tell(query, error.partial, partial=True)
+            error.study = study
+            raise

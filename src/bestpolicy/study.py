@@ -19,17 +19,19 @@ import time
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import floor, inf
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from bestpolicy._version import __version__
-from bestpolicy.algorithms import Algorithm, find_algorithm
+from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
 from bestpolicy.assumptions import check_features, require
-from bestpolicy.errors import InvalidInput
+from bestpolicy.errors import InvalidInput, StoreError
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import IntArray, Problem
 from bestpolicy.stopping import Check
+from bestpolicy.store import StudyFile
 
 
 class Outcome(StrEnum):
@@ -157,6 +159,12 @@ class Study:
     calls_per_query : int, optional
         Split what is to be simulated between two looks at the data into queries of at most this many simulator
         calls, to be answered in any order. One query by default.
+    store : path, optional
+        SQLite file in which the study survives; `resume` goes on with it.
+    name : str
+        Name of the study in that file.
+    origin : dict of str, optional
+        What the file shall remember of the simulator.
     """
 
     def __init__(
@@ -169,6 +177,9 @@ class Study:
         seed: int | None = None,
         max_samples: int | None = None,
         calls_per_query: int | None = None,
+        store: str | PathLike[str] | None = None,
+        name: str = "study",
+        origin: dict[str, str] | None = None,
     ) -> None:
         if not isinstance(problem, Problem):
             raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
@@ -184,11 +195,17 @@ class Study:
         self.checks: list[Check] = []
         self.samples = 0
         self.outcome = Outcome.RUNNING
+        self.stop_requested = False
         self._started = time.monotonic()
         self._seconds: float | None = None
         self._waiting: dict[int, Query] = {}
         self._parts: dict[int, Tally] = {}
         self._asked = 0
+        self._file: StudyFile | None = None
+        self.name = name
+        self.origin = origin or {}
+        if store is not None:
+            self._file = StudyFile.create(store, name, problem, self.settings)
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         self._run = self.algorithm.run(problem, self.epsilon, self.delta, np.random.default_rng(stream))
         if not (problem.distinct.sum(axis=1) > 1).any():
@@ -196,6 +213,63 @@ class Study:
             self.stop(Outcome.CERTIFIED)
         else:
             self._advance(None)
+
+    @classmethod
+    def resume(
+        cls,
+        store: str | PathLike[str],
+        name: str | None = None,
+        *,
+        algorithm: Algorithm | None = None,
+        max_samples: int | None = None,
+    ) -> Study:
+        """Go on with a study from its file, exactly where it was.
+
+        Parameters
+        ----------
+        store : path
+        name : str, optional
+            Needed if the file has several studies.
+        algorithm : Algorithm, optional
+            Needed if the study's algorithm is not one of ours.
+        max_samples : int, optional
+            A new budget; the old one by default.
+        """
+        file, problem, settings = StudyFile.open(store, name)
+        try:
+            study = cls(
+                problem,
+                epsilon=settings["epsilon"],
+                delta=settings["delta"],
+                algorithm=algorithm or make_algorithm(settings["algorithm"], settings["parameters"]),
+                seed=settings["seed"],
+                max_samples=settings["max_samples"] if max_samples is None else max_samples,
+                calls_per_query=settings["calls_per_query"],
+                name=file.name,
+                origin=settings["origin"],
+            )
+            for query, attempt, tally in file.answers():
+                study._replay(query, attempt, tally)
+        except BaseException:
+            file.close()
+            raise
+        study._file = file
+        study._save_checks(0)
+        return study
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the run but the problem and the answers."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "algorithm": self.algorithm.name,
+            "parameters": parameters_of(self.algorithm),
+            "seed": self.seed,
+            "max_samples": self.max_samples,
+            "calls_per_query": self.calls_per_query,
+            "origin": self.origin,
+        }
 
     def __repr__(self) -> str:
         return f"Study({self.algorithm.name} on {self.problem!r}: {self.samples} samples, {self.outcome})"
@@ -232,11 +306,24 @@ class Study:
                 f"query {query.index} asked for {current.pulls.total} samples, the tally has {tally.samples}. "
                 "Tell all of them, or pass partial=True to be asked for the rest."
             )
+        if self._file is not None:  # first of all: if that fails, nothing has happened
+            self._file.append(query.index, query.attempt, tally)
+        before = len(self.checks)
+        self._accept(current, tally, rest)
+        self._save_checks(before)
+
+    def _replay(self, index: int, attempt: int, tally: Tally) -> None:
+        current = self._waiting.get(index)
+        if current is None or attempt != current.attempt:
+            raise StoreError(f"the stored answer to query {index} does not fit: other versions may have written it.")
+        self._accept(current, tally, current.pulls.minus(tally))
+
+    def _accept(self, query: Query, tally: Tally, rest: Pulls) -> None:
         self.samples += tally.samples
         known = self._parts.get(query.index)
         self._parts[query.index] = tally if known is None else known + tally
         if rest.total:
-            self._waiting[query.index] = replace(current, pulls=rest, attempt=current.attempt + 1)
+            self._waiting[query.index] = replace(query, pulls=rest, attempt=query.attempt + 1)
             return
         del self._waiting[query.index]
         if not self._waiting:
@@ -245,12 +332,17 @@ class Study:
             self._parts = {}
             self._advance(sum(parts[1:], start=parts[0]))
 
+    def request_stop(self) -> None:
+        """Ask whoever drives the study to stop it once the query in flight is answered; safe in a signal handler."""
+        self.stop_requested = True
+
     def stop(self, outcome: Outcome = Outcome.INTERRUPTED) -> None:
         """End the study now; `result` then says what is certified so far."""
         if not self.done:
             self.outcome = outcome
             self._seconds = time.monotonic() - self._started
             self._run.close()
+            self._save_checks(len(self.checks))
 
     def result(self) -> Result:
         """Return what is known now, certified or not."""
@@ -308,6 +400,18 @@ class Study:
             return pulls
         share = left / pulls.total if self.algorithm.anytime else 0.0
         return Pulls(pulls.pairs, np.floor(pulls.counts * share).astype(np.int64))
+
+    def _save_checks(self, since: int) -> None:
+        """Store new checks, and the result if the study is over."""
+        if self._file is not None and (self.done or since < len(self.checks)):
+            records = {i: self.checks[i].to_dict() for i in range(since, len(self.checks))}
+            self._file.record(records, self.result().to_dict() if self.done else None)
+
+    def close(self) -> None:
+        """Let go of the file, if there is one; the study in it can be resumed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _record(self, check: Check) -> None:
         if self.checks and np.array_equal(self.checks[-1].policy, check.policy):

@@ -7,6 +7,9 @@ simulator, so the same generator serves a loop in this process, a pool of worker
 
 from __future__ import annotations
 
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
 from bestpolicy.algorithms.gss import GSS
 from bestpolicy.algorithms.gss_e import GSSE
 from bestpolicy.algorithms.protocol import Algorithm, Request, Run
@@ -31,4 +34,26 @@ def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algor
     return algorithm
 
 
-__all__ = ["ALGORITHMS", "GSS", "GSSE", "Algorithm", "Request", "Run", "find_algorithm"]
+def make_algorithm(name: str, parameters: dict[str, Any]) -> Algorithm:
+    """Build an algorithm from its name and parameters, as `parameters_of` gives them."""
+    if name not in ALGORITHMS:
+        raise InvalidInput(f"unknown algorithm {name!r}. Known: {', '.join(ALGORITHMS)}.")
+    return ALGORITHMS[name](**parameters)
+
+
+def parameters_of(algorithm: Algorithm) -> dict[str, Any]:
+    """Parameters of an algorithm, ready for JSON."""
+    return asdict(algorithm) if is_dataclass(algorithm) and not isinstance(algorithm, type) else {}
+
+
+__all__ = [
+    "ALGORITHMS",
+    "GSS",
+    "GSSE",
+    "Algorithm",
+    "Request",
+    "Run",
+    "find_algorithm",
+    "make_algorithm",
+    "parameters_of",
+]

@@ -36,6 +36,7 @@ from bestpolicy.stopping.verdict import Verdict
 
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _LARGEST_WEIGHT = 16.0
+_QUIET = .25  # variances below this share of the largest do not count as smaller
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Adaptive(Tight):
     name: ClassVar[str] = "adaptive"
 
     redesign_ratio: float = 1.5
-    exploration: float = 0.25
+    exploration: float = 0.15
 
     def run(self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator) -> Run:
         """Sample where the certificate is weakest until the asked ε is certified."""
@@ -97,7 +98,8 @@ def focused_allocation(whitened: Problem, evidence: Evidence, verdict: Verdict, 
         What is asked; with ε > 0 a gap need not be told from 0 but from about (1-γ)ε (ε/H if episodic).
     """
     stages, dimension = whitened.stages, whitened.dimension
-    deviations = np.sqrt(verdict.variances)
+    # Quiet pairs need more than their variance tells: Bernstein's linear term and the prior are felt there.
+    deviations = np.sqrt(np.maximum(verdict.variances, _QUIET * verdict.variances.max(axis=1, keepdims=True)))
     sampled = whitened.features.reshape(-1, dimension)[evidence.tally.pairs]
     features = np.zeros((stages, len(sampled), stages, dimension))
     for stage in range(stages):

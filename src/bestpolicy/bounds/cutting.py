@@ -16,10 +16,11 @@ from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.search import Search
 from bestpolicy.problem import FloatArray
 
-_TARGETS = 6  # successful searches per iteration
-_SWEEP = 60  # searches of the last look around
+_TARGETS, _ATTEMPTS = 6, 12  # successful and other searches per iteration
+_SWEEP = 40  # searches of the last look around
 _NODE_LIMIT = 60
 _PATIENCE = 25  # iterations without 0.1 % progress of the bound
+_EFFORT, _ENOUGH = 30, 0.01  # after so many iterations this gap will do
 _KEPT = 400  # planes in the linear programme
 
 
@@ -37,8 +38,8 @@ class CuttingPlanes:
     alternatives : list of Alternative
     time : float
         Certified characteristic time so far.
-    allocation : array (stages, n)
-        Optimal for the alternatives found.
+    centre : array (stages, n)
+        The allocation at which the cheapest alternative found is dearest: nearly optimal once the gap is small.
     gap : float
         Value of the programme over the cheapest alternative at the best allocation tried, minus 1.
     finished, out_of_time : bool
@@ -52,13 +53,13 @@ class CuttingPlanes:
         self.finished = self.out_of_time = False
         stages, n = truth.rewards.shape
         self.uniform: FloatArray = np.full((stages, n), 1.0 / n)
-        self.allocation: FloatArray = self.uniform
-        self._centre = self.uniform
+        self.centre: FloatArray = self.uniform
+        self._vertex: FloatArray = self.uniform  # optimum of the linear programme
         self._planes: FloatArray = np.empty((0, stages, n))
         self._owners: list[int] = []  # index of the target, -1 for alternatives that were given
         self._corrections = np.ones(len(search.targets))
         self._lambda: FloatArray = np.zeros(0)
-        self._stalled = 0
+        self._iterations = self._stalled = 0
         self._mixture = 0.05
 
     @property
@@ -84,15 +85,18 @@ class CuttingPlanes:
     def iterate(self, tolerance: float) -> None:
         """Search at one allocation and solve the linear programme."""
         before = self.time
+        self._iterations += 1
+        if self._iterations > _EFFORT:
+            tolerance = max(tolerance, _ENOUGH)
         query = (1 - self._mixture) * self._between() + self._mixture * self.uniform
-        self._explore(query, _TARGETS)
+        self._explore(query, _TARGETS, _ATTEMPTS)
         if self.alternatives:
             self._solve_programme()
             self._recentre(query)
         self._stalled = 0 if self.time > 1.001 * before else self._stalled + 1
         if self.gap <= tolerance and monotonic() < self.deadline:
             # Before the end, look at every target that might be cheaper than the estimate says.
-            self._explore(self._centre, _SWEEP)
+            self._explore(self.centre, _SWEEP, _SWEEP, within=1.3)
             self._solve_programme()
             self._recentre(query)
             self.finished = self.gap <= tolerance
@@ -101,9 +105,9 @@ class CuttingPlanes:
         self.out_of_time = not self.finished and monotonic() >= self.deadline
 
     def _between(self) -> FloatArray:
-        return 0.5 * (self._centre + self.allocation)
+        return 0.5 * (self.centre + self._vertex)
 
-    def _explore(self, query: FloatArray, wanted: int) -> None:
+    def _explore(self, query: FloatArray, wanted: int, attempts: int, within: float = np.inf) -> None:
         search = self.search
         estimates = search.estimates(query)
         predictions = estimates * self._corrections
@@ -115,13 +119,10 @@ class CuttingPlanes:
             if target >= 0:
                 predictions[target] = min(predictions[target], costs[k])
         lowest = costs.min(initial=np.inf)
-        successes = attempts = 0
-        for target in np.argsort(predictions):
-            if successes >= wanted or attempts >= 4 * wanted or monotonic() > self.deadline:
+        successes = 0
+        for target in np.argsort(predictions)[:attempts]:
+            if successes >= wanted or predictions[target] > within * lowest or monotonic() > self.deadline:
                 break
-            if wanted == _SWEEP and predictions[target] > 1.5 * lowest:
-                break
-            attempts += 1
             known = cheapest.get(int(target))
             start = None
             if known is not None:
@@ -161,7 +162,7 @@ class CuttingPlanes:
         """Optimal ω and λ for the alternatives found; λ is used by weak duality only."""
         from scipy.optimize import linprog
 
-        costs = np.einsum("khn,hn->k", self._planes, self._centre)
+        costs = np.einsum("khn,hn->k", self._planes, self.centre)
         chosen = np.union1d(np.argsort(costs)[:_KEPT], np.flatnonzero(self._lambda))
         planes = self._planes[chosen].reshape(len(chosen), -1)
         stages, n = self.uniform.shape
@@ -177,7 +178,7 @@ class CuttingPlanes:
         )
         if result.x is None:
             return
-        self.allocation = _distribution(result.x[:-1].reshape(stages, n))
+        self._vertex = _distribution(result.x[:-1].reshape(stages, n))
         weights = np.zeros(len(self.alternatives))
         weights[chosen] = np.maximum(-result.ineqlin.marginals, 0.0)
         if weights.sum() > 0:
@@ -195,9 +196,9 @@ class CuttingPlanes:
             self.time, self._lambda = time, weights
 
     def _recentre(self, query: FloatArray) -> None:
-        values = [np.einsum("khn,hn->k", self._planes, point).min() for point in (query, self._centre)]
+        values = [np.einsum("khn,hn->k", self._planes, point).min() for point in (query, self.centre)]
         if values[0] >= values[1]:
-            self._centre = query
+            self.centre = query
         self.gap = float(1.0 / (self.time * max(values)) - 1.0)
 
 

@@ -72,7 +72,8 @@ class LowerBound:
     rounds_lower_bound, samples_lower_bound : float
         kl(δ, 1-δ) times it; H samples a round if episodic. They bound the *mean* of what an algorithm uses.
     allocation : array (S, A) or (H, S, A)
-        ω of the linear programme: where samples tell M from the alternatives best. Sums to 1 (per step).
+        ω: where samples tell M from the alternatives best. Sums to 1 (per step); the best one tried, nearly optimal
+        once the search gap is small.
     alternatives : tuple of Alternative
         Those with a positive weight.
     weights : array (K,)
@@ -133,7 +134,7 @@ def lower_bound(
     epsilon: float,
     delta: float,
     *,
-    tolerance: float = 0.01,
+    tolerance: float = 1e-3,
     max_seconds: float = 60.0,
     rewards: RewardLaw = "bernoulli",
     also: Iterable[Alternative] = (),
@@ -147,7 +148,7 @@ def lower_bound(
     epsilon, delta : float
         ε ≥ 0 and δ in (0, 1). For δ ≥ 1/2 the bound is 0.
     tolerance : float, optional
-        Stop when the search gap is below this.
+        Stop when the search gap is below this; after 30 iterations a gap of 1 % will do.
     max_seconds : float, optional
         Return the best bound found by then.
     rewards : {"bernoulli", "deterministic"}, optional
@@ -214,7 +215,7 @@ def _search(
         if planes.out_of_time:
             return "time limit"
         if planes.finished:
-            return "search gap below the tolerance" if planes.gap <= tolerance else "no further progress"
+            return "search gap below the tolerance" if planes.gap <= tolerance else "no further progress worth the time"
 
 
 def _conclude(
@@ -234,7 +235,7 @@ def _conclude(
     time, kept, weights, gap = 0.0, (), np.zeros(0), float("inf")
     if planes is not None and planes.alternatives:
         time, kept, weights, gap = planes.time, planes.active, planes.active_weights, planes.gap
-        allocation = planes.search.truth.on_pairs(planes.allocation).reshape(shape)
+        allocation = planes.search.truth.on_pairs(planes.centre).reshape(shape)
     elif planes is not None and not interrupted and planes.search.targets:
         reason = "no alternative model was found"
     rounds = cost_of_confidence * time

@@ -149,7 +149,8 @@ class NearestModel:
     def _settle(self, iterate: _Iterate, task: _Task, smoothing: float, steps: int) -> bool | None:
         """Take Newton steps until they are small; False if they did not get small, None if they broke down."""
         for _ in range(steps):
-            relative_step = self._newton_step(iterate, task, smoothing)
+            with np.errstate(all="ignore"):
+                relative_step = self._newton_step(iterate, task, smoothing)
             if not np.isfinite(relative_step):
                 return None
             if relative_step < 0.05:

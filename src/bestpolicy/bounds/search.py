@@ -32,7 +32,7 @@ _SCREEN_SMOOTHING = 1e-2
 _MAX_RELINEARISATIONS = 6
 _GOOD_ENOUGH = 2e-3  # relative improvement below which re-linearising ends
 _MAX_DEFENDERS = 3
-_CLOSE = 3e-4  # relative precision of the scaling
+_CLOSE = 1e-4  # relative precision of the scaling
 
 
 @dataclass(frozen=True)

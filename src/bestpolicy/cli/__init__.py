@@ -10,6 +10,7 @@ from bestpolicy._version import __version__
 from bestpolicy.cli.demo import demo
 from bestpolicy.cli.identify import identify
 from bestpolicy.cli.inspect import check, design, instances
+from bestpolicy.cli.studies import resume, studies
 from bestpolicy.errors import BestPolicyError
 
 BAD_INPUT = 2
@@ -32,7 +33,7 @@ def commands() -> None:
     """
 
 
-for command in (identify, design, check, instances, demo):
+for command in (identify, resume, studies, design, check, instances, demo):
     commands.add_command(command)
 
 

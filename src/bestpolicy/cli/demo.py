@@ -74,7 +74,9 @@ def run_instance(name: str, delta: float, seed: int, progress: Progress) -> Row:
 
 
 @click.command()
-@click.option("--output", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True)
+@click.option(
+    "--output", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True
+)
 @click.option("--delta", type=float, default=0.05, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 def demo(folder: Path, delta: float, seed: int) -> None:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
+import signal
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 import click
@@ -15,13 +22,15 @@ from rich.text import Text
 from bestpolicy.algorithms import ALGORITHMS, find_algorithm
 from bestpolicy.cli.console import notes, output
 from bestpolicy.cli.models import Count, load_model
+from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.run import identify as run_identify
+from bestpolicy.run import drive
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.study import Outcome, Result, Study
 
 UNCERTIFIED = 3
 INTERRUPTED = 130
+CALLS_PER_QUERY = 10**6
 _STATES_SHOWN = 25
 
 
@@ -40,6 +49,9 @@ _STATES_SHOWN = 25
     show_default=True,
     help="Law of the simulated rewards around their means.",
 )
+@click.option("--store", type=click.Path(dir_okay=False), help="File in which the run survives (SQLite).")
+@click.option("--name", default="study", show_default=True, help="Name of the study in that file.")
+@click.option("--workers", type=Count(), help="Simulate on this many processes; the answer does not depend on it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def identify(
     model: str,
@@ -50,35 +62,80 @@ def identify(
     max_samples: int | None,
     max_seconds: float | None,
     rewards: Any,
+    store: str | None,
+    name: str,
+    workers: int | None,
     as_json: bool,
 ) -> int:
     """Find a policy of MODEL that is within EPSILON of optimal with probability 1 - DELTA.
 
-    Exit codes: 0 certified, 2 bad input, 3 budget spent without a certificate, 130 interrupted (Ctrl-C; what is
-    known by then is printed).
+    Exit codes: 0 certified, 2 bad input, 3 budget spent without a certificate, 130 interrupted (Ctrl-C: what is in
+    flight is finished and what is known by then is printed; a second Ctrl-C stops at once).
     """
     mdp = load_model(model)
-    simulator = ExactSimulator(mdp, rewards=rewards)
-    err = notes()
-    _warn_of_small_budget(err, mdp, algorithm, epsilon, delta, max_samples)
-    with Progress(err) as progress:
-        result = run_identify(
-            simulator,
-            epsilon=epsilon,
-            delta=delta,
-            algorithm=algorithm,
-            seed=seed,
-            max_samples=max_samples,
+    _warn_of_small_budget(notes(), mdp, algorithm, epsilon, delta, max_samples)
+    study = Study(
+        mdp.problem,
+        epsilon=epsilon,
+        delta=delta,
+        algorithm=algorithm,
+        seed=seed,
+        max_samples=max_samples,
+        calls_per_query=None if workers is None else CALLS_PER_QUERY,
+        store=store,
+        name=name,
+        origin={"model": model, "fingerprint": mdp.fingerprint, "rewards": rewards},
+    )
+    return run_study(study, mdp, rewards, model, store, max_seconds, workers, as_json)
+
+
+def run_study(
+    study: Study,
+    mdp: LinearMDP,
+    rewards: Any,
+    model: str,
+    store: str | None,
+    max_seconds: float | None,
+    workers: int | None,
+    as_json: bool,
+) -> int:
+    """Drive a study to its end with the model's own simulator, print the result, return the exit code."""
+    if workers is not None and workers < 1:
+        raise InvalidInput(f"workers must be a whole number of at least 1. Got {workers} instead.")
+    executor = None if workers is None else partial(ProcessPoolExecutor, workers, get_context("spawn"))
+    name = study.name
+    with Progress(notes()) as progress, stop_politely(study):
+        result = drive(
+            study,
+            ExactSimulator(mdp, rewards=rewards),
             max_seconds=max_seconds,
+            executor=executor,
             progress=progress.show,
         )
     if as_json:
         click.echo(json.dumps(result.to_dict(model)))
     else:
         _print_result(output(), mdp, result)
+    if store is not None and not result.certified:
+        click.echo(f"To go on: bestpolicy resume {shlex.quote(store)} --name {shlex.quote(name)}", err=True)
     if result.outcome is Outcome.INTERRUPTED:
         return INTERRUPTED
     return 0 if result.certified else UNCERTIFIED
+
+
+@contextmanager
+def stop_politely(study: Study) -> Iterator[None]:
+    """Let the first Ctrl-C finish what is in flight; the second one stops at once."""
+
+    def first(*_: object) -> None:
+        study.request_stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    previous = signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 class Progress:

@@ -1,57 +1,172 @@
-"""Interim whitening and rounding (to be replaced)."""
+"""Changes of coordinates for features: whitening by a design, reduction to full rank, leverages.
+
+Linear models do not care about coordinates: x . theta = (x T) . (T^-1 theta). The theorems do, because they assume
+norms: |phi| <= 1, |theta| <= sqrt(d) and |mu' V| <= sqrt(d) max|V|. Nobody has to be asked for them. With a design w
+whose largest leverage is sigma <= (1 + eta) d, put
+
+    phi' = Lambda(w)^{-1/2} phi / sqrt(sigma),        theta' = sqrt(sigma) Lambda(w)^{1/2} theta.
+
+Then |phi'|^2 = leverage / sigma <= 1, and |theta'|^2 = sigma sum_k w_k (phi_k . theta)^2 <= (1 + eta) d max r^2 for rewards
+r = phi . theta; the same holds for mu' V in place of theta. Any square root of Lambda^-1 will do. The one used here is
+the inverse of a triangular factor, since its accuracy does not depend on the units of the columns.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import lu, solve_triangular
 
+from bestpolicy.design.conditioning import (
+    EPS,
+    Floats,
+    as_feature_matrix,
+    column_scales,
+    equilibrated_factor,
+    numerical_rank,
+    row_chunks,
+    squared_norms,
+)
 from bestpolicy.design.g_optimal import Design
-
-Floats = NDArray[np.float64]
+from bestpolicy.errors import InvalidInput
 
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """phi' = phi @ transform."""
+    """Coordinates phi' = phi @ transform, with theta' chosen such that phi' . theta' = phi . theta.
 
-    transform: Floats
-    inverse: Floats
+    Attributes
+    ----------
+    transform : ndarray, shape (d, d)
+        Matrix from the right for features.
+    inverse : ndarray, shape (d, d)
+        Its inverse.
+    """
 
-    def features(self, features: Floats) -> Floats:
-        """Whiten features."""
-        return features @ self.transform
+    transform: NDArray[np.float64]
+    inverse: NDArray[np.float64]
 
-    def parameters(self, parameters: Floats) -> Floats:
-        """Whiten parameters."""
-        return parameters @ self.inverse.T
+    def features(self, features: ArrayLike) -> NDArray[np.float64]:
+        """Features (..., d) in the new coordinates."""
+        return np.asarray(features, dtype=np.float64) @ self.transform
 
-
-def whiten(features: Floats, design: Design) -> Whitening:
-    """Whiten."""
-    x = features[design.indices]
-    lam = (x.T * design.weights) @ x
-    e, u = np.linalg.eigh(lam)
-    s = np.sqrt(design.worst_leverage)
-    return Whitening(u / np.sqrt(e) @ u.T / s, (u * np.sqrt(e)) @ u.T * s)
-
-
-def leverages(features: Floats, matrix: Floats) -> Floats:
-    """phi' M^-1 phi."""
-    z = np.linalg.solve(np.linalg.cholesky(matrix), features.T)
-    return np.einsum("dn,dn->n", z, z)
+    def parameters(self, parameters: ArrayLike) -> NDArray[np.float64]:
+        """Parameters (..., d), such as theta or the rows of mu, in the new coordinates."""
+        return np.asarray(parameters, dtype=np.float64) @ self.inverse.T
 
 
-def rounded_counts(weights: Floats, total: int) -> NDArray[np.int64]:
-    """Stride scheduling."""
-    counts = np.ceil(np.maximum(weights * (total - len(weights)), 0)).astype(np.int64)
-    while counts.sum() < total:
-        counts[np.argmin(counts / weights)] += 1
-    return counts
+def whiten(features: ArrayLike, design: Design) -> Whitening:
+    """Coordinates in which the design has a multiple of the identity for information matrix and no feature is longer than 1.
+
+    Parameters
+    ----------
+    features : array_like, shape (n, d)
+        Feature vectors that the design was made for.
+    design : Design
+        Weights on some of their rows.
+
+    Raises
+    ------
+    InvalidInput
+        If the design does not belong to these features.
+    """
+    matrix = as_feature_matrix(features)
+    if matrix.shape[1] != design.dimension or design.indices.max() >= len(matrix):
+        raise InvalidInput(
+            f"the design is for features of dimension {design.dimension} with at least {design.indices.max() + 1} rows. "
+            f"Got shape {matrix.shape}. Pass the features that the design was computed from."
+        )
+    scales = column_scales(matrix)
+    root = np.linalg.qr(np.sqrt(design.weights)[:, None] * (matrix[design.indices] / scales), mode="r")
+    if not np.all(np.diag(root)):
+        raise InvalidInput(
+            "the rows of the design do not span R^d. Pass the features that the design was computed from."
+        )
+    transform = solve_triangular(root, np.eye(design.dimension)) / scales[:, None]
+    # What the products give in floating point is what must not exceed 1, so that is what is measured.
+    longest = np.sqrt(max(squared_norms(matrix[chunk] @ transform).max() for chunk in row_chunks(*matrix.shape)))
+    length = max(longest, np.sqrt(design.worst_leverage)) * (1 + 4 * design.dimension * EPS)
+    return Whitening(transform / length, root * scales * length)
 
 
-def rank_reduction(features: Floats) -> Floats:
-    """Basis."""
-    _, s, vt = np.linalg.svd(features, full_matrices=False)
-    return vt[s > 1e-10 * s[0]].T
+def leverages(features: ArrayLike, gram: ArrayLike, *, cholesky: bool = False) -> NDArray[np.float64]:
+    """Leverages phi' G^-1 phi of all features, in pieces so that no second (n, d) array is needed.
+
+    Parameters
+    ----------
+    features : array_like, shape (n, d)
+        Feature vectors phi.
+    gram : array_like, shape (d, d)
+        Positive definite matrix G, for instance the Gram matrix of a sample or Lambda(w).
+    cholesky : bool
+        Whether `gram` is the lower Cholesky factor L of G = L L' instead of G.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        The leverages.
+    """
+    matrix = np.asarray(features, dtype=np.float64)
+    factor = np.asarray(gram, dtype=np.float64)
+    if matrix.ndim != 2 or factor.shape != (matrix.shape[1],) * 2:
+        raise InvalidInput(
+            f"features must have shape (n, d) and the matrix shape (d, d). Got {matrix.shape} and {factor.shape}."
+        )
+    if not cholesky:
+        try:
+            factor = np.linalg.cholesky(factor)
+        except np.linalg.LinAlgError as error:
+            raise InvalidInput(
+                "the matrix must be positive definite. Sample pairs whose features span R^d, or use "
+                "features @ rank_reduction(features)."
+            ) from error
+    result = np.empty(len(matrix))
+    for chunk in row_chunks(*matrix.shape):
+        result[chunk] = squared_norms(solve_triangular(factor, matrix[chunk].T, lower=True).T)
+    return result
+
+
+def rank_reduction(features: ArrayLike) -> NDArray[np.float64]:
+    """Orthonormal basis B (d, r) of the row space of the features: features @ B has full rank r and spans the same functions.
+
+    The rank counts the singular values, after scaling the columns to norm 1, that exceed 16 d eps times the largest
+    (eps = 2.2e-16), so that it depends neither on units nor on the number of rows. Features of full rank get the identity.
+
+    Parameters
+    ----------
+    features : array_like, shape (n, d)
+        Feature vectors of rank r >= 1.
+
+    Returns
+    -------
+    ndarray, shape (d, r)
+        Basis vectors in its columns.
+    """
+    matrix = as_feature_matrix(features)
+    basis = _row_space(matrix)
+    # The reduced columns have units of their own; a direction that is at the limit may fail the test in these.
+    while (smaller := _row_space(matrix @ basis)).shape[1] < basis.shape[1]:
+        basis = np.linalg.qr(basis @ smaller)[0]
+    return basis
+
+
+def _row_space(matrix: Floats) -> Floats:
+    """Orthonormal basis (d, r) of the row space; the identity if the rank is full."""
+    dimension = matrix.shape[1]
+    factor, norms = equilibrated_factor(matrix, column_scales(matrix))
+    _, singular_values, right = np.linalg.svd(factor)
+    if singular_values[0] == 0:
+        raise InvalidInput("features are all zero; expected at least one feature vector that is not.")
+    rank = numerical_rank(singular_values)
+    if rank == dimension:
+        return np.eye(dimension)
+    # Undoing the scaling mixes magnitudes. Elimination with the largest columns first leaves a well conditioned basis in
+    # echelon form, and orthonormalising it from its last vector on keeps large columns out of the small directions.
+    order = np.argsort(-norms)
+    spanning = (right[:rank] * norms).T[order]
+    permutation, lower, _ = lu(spanning / np.abs(spanning).max(axis=0), p_indices=True)
+    echelon = np.empty_like(lower)
+    echelon[order] = lower[permutation]
+    return np.linalg.qr(echelon[:, ::-1])[0]

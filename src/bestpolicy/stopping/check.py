@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
+from typing import Any
 
 from bestpolicy.problem import IntArray
 
@@ -38,3 +40,9 @@ class Check:
     epsilon: float
     gap: float
     rule: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers of the check, ready for JSON (those that are not finite become None)."""
+        numbers = {name: getattr(self, name) for name in ("statistic", "threshold", "epsilon", "gap")}
+        finite = {name: float(value) if isfinite(value) else None for name, value in numbers.items()}
+        return {"rounds": self.rounds, "samples": self.samples, "passed": bool(self.passed), "rule": self.rule} | finite

@@ -1,0 +1,129 @@
+"""Answer queries on other processes or machines.
+
+Anything with the interface of `concurrent.futures.Executor` will do: a process pool here, Dask's
+``Client.get_executor()`` on a cluster. A query's random stream belongs to the query, so the answer does not depend on
+who gives it, nor when, nor how many workers there are.
+
+A query whose worker dies, raises or exceeds its time limit is given to a worker again a bounded number of times; then
+the failure is reported with the query that caused it, and everything that was answered is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from typing import Any
+
+from bestpolicy.errors import SimulatorError
+from bestpolicy.estimation import Tally
+from bestpolicy.simulators import GenerativeModel
+from bestpolicy.study import Query, Study
+
+
+class Crew:
+    """Workers that answer the queries of a study.
+
+    Parameters
+    ----------
+    model : GenerativeModel
+        Sent to the workers with each query, so it must survive the journey (be picklable, for processes).
+    hire : callable
+        Makes an executor; called again when the old one is broken or has a worker that hangs.
+    retries : int
+        How often a query is tried again.
+    query_seconds : float, optional
+        Time limit for one query, counted from when it was handed out.
+    """
+
+    def __init__(
+        self,
+        model: GenerativeModel,
+        hire: Callable[[], Executor],
+        *,
+        retries: int = 2,
+        query_seconds: float | None = None,
+    ) -> None:
+        self._model, self._hire = model, hire
+        self._retries, self._query_seconds = retries, query_seconds
+        self._executor = hire()
+        self._failures: dict[int, int] = {}
+
+    def answer(self, study: Study) -> None:
+        """Hand out the queries that await an answer, and tell the answers as they come."""
+        flying: dict[Future[Tally], tuple[Query, float]] = {}
+        try:
+            for query in study.ask():
+                self._send(query, flying)
+            while flying:
+                patience = None if self._query_seconds is None else self._query_seconds / 10
+                ready, _ = wait(flying, timeout=patience, return_when=FIRST_COMPLETED)
+                lost: list[tuple[Query, Any]] = []
+                for future in ready:
+                    query, _ = flying.pop(future)
+                    try:
+                        study.tell(query, future.result())
+                    except (SimulatorError, BrokenExecutor, CancelledError, OSError) as error:
+                        lost.append((query, error))
+                lost += self._overdue(flying)
+                if lost:
+                    self._try_again(study, lost, flying)
+        finally:
+            for future in flying:
+                future.cancel()
+
+    def dismiss(self) -> None:
+        """Let the workers go."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _send(self, query: Query, flying: dict[Future[Tally], tuple[Query, float]]) -> None:
+        try:
+            future = self._executor.submit(measure, self._model, query)
+        except BrokenExecutor:
+            self._replace_executor()
+            future = self._executor.submit(measure, self._model, query)
+        flying[future] = (query, time.monotonic())
+
+    def _overdue(self, flying: dict[Future[Tally], tuple[Query, float]]) -> list[tuple[Query, Any]]:
+        """Give up on the queries that take too long, and on the workers that hold them."""
+        if self._query_seconds is None:
+            return []
+        limit = time.monotonic() - self._query_seconds
+        late = [(future, query) for future, (query, sent) in flying.items() if sent < limit and future.running()]
+        if not late:
+            return []
+        lost = [(query, f"no answer within {self._query_seconds:g} s") for _, query in late]
+        innocent = [query for future, (query, _) in flying.items() if future not in {late_one for late_one, _ in late}]
+        flying.clear()
+        self._replace_executor()
+        for query in innocent:
+            self._send(query, flying)
+        return lost
+
+    def _try_again(
+        self, study: Study, lost: list[tuple[Query, Any]], flying: dict[Future[Tally], tuple[Query, float]]
+    ) -> None:
+        for query, reason in lost:
+            self._failures[query.index] = self._failures.get(query.index, 0) + 1
+            if self._failures[query.index] > self._retries:
+                state, action = study.problem.pair(int(query.pulls.pairs[0]))
+                error = SimulatorError(
+                    f"query {query.index} (from pair (state {state}, action {action}) on) failed "
+                    f"{self._failures[query.index]} times; last: {reason}"
+                )
+                if isinstance(reason, SimulatorError) and reason.partial is not None:
+                    study.tell(query, reason.partial, partial=True)
+                error.study = study
+                raise error from (reason if isinstance(reason, BaseException) else None)
+            self._send(query, flying)
+
+    def _replace_executor(self) -> None:
+        for process in dict(getattr(self._executor, "_processes", None) or {}).values():
+            process.kill()  # a hung worker would otherwise keep the interpreter from ending
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor = self._hire()
+
+
+def measure(model: GenerativeModel, query: Query) -> Tally:
+    """Answer one query; runs on the worker."""
+    return model.sample(query.pulls, query.rng())
