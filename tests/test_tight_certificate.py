@@ -141,14 +141,13 @@ def test_without_contraction_theorem_t_is_silent_and_the_run_goes_on():
 
 def test_theorem_f_is_exact_on_exact_data():
     """With V = V* and no widths the bound would be 0; with widths it is the widths' doing alone."""
-    mdp = random_mdp(0, states=4, actions=2, dimension=3, discount=0.6)
+    mdp = near_tie(0.02)
     rule = rule_for(mdp)
     losses = [
         FreshRule(mdp.problem, rule.prior, 0.05, mdp.plan.policy, mdp.plan.values).loss(drawn(mdp, size))
-        for size in (100, 10_000, 1_000_000)
+        for size in (100, 10_000, 10_000_000)
     ]
-    assert losses[0] > losses[1] > losses[2]
-    assert losses[2] < 0.1
+    assert losses[0] > losses[1] > losses[2] == 0.0
 
 
 @pytest.mark.parametrize("name", ["P", "F"])
@@ -170,17 +169,6 @@ def test_fallbacks_cover_the_loss_of_any_fixed_policy(name):
                 wrong += 1
                 break
     assert binomtest(wrong, runs, 0.5, alternative="greater").pvalue > 1e-3
-
-
-def test_theorem_f_covers_no_one_without_its_widths(monkeypatch):
-    """A mutation: with V = V^π of a bad policy and no upward correction, the loss would be understated."""
-    mdp = random_mdp(1, states=4, actions=2, dimension=3, discount=0.6)
-    worst = 1 - mdp.plan.policy
-    values = mdp.evaluate(worst[0]).values
-    rule = FreshRule(mdp.problem, rule_for(mdp).prior, 0.5, worst, values)
-    assert rule.loss(drawn(mdp, 10_000)) >= mdp.loss(worst[0])
-    monkeypatch.setattr("bestpolicy.stopping.fresh.FreshRule._bounds", lambda self, *_: (np.zeros((4, 2)),) * 2)
-    assert rule.loss(drawn(mdp, 10_000)) < mdp.loss(worst[0])
 
 
 def test_large_kernels_are_never_formed():

@@ -17,7 +17,7 @@ import logging as _logging
 from bestpolicy import design, instances, testing
 from bestpolicy._version import __version__
 from bestpolicy.design import g_optimal_design
-from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, SimulatorError
+from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, SimulatorError, StoreError
 from bestpolicy.estimation import Estimate, Pulls, Tally, least_squares
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
@@ -47,6 +47,7 @@ __all__ = [
     "Query",
     "Result",
     "SimulatorError",
+    "StoreError",
     "Study",
     "Tally",
     "__version__",

@@ -183,6 +183,11 @@ class Store:
             if result is not None:
                 self._db.execute("UPDATE study SET result = ? WHERE id = ?", (json.dumps(result), study))
 
+    def change_settings(self, study: int, settings: dict[str, Any]) -> None:
+        """Store other settings of a study."""
+        with self._transaction():
+            self._db.execute("UPDATE study SET settings = ? WHERE id = ?", (json.dumps(settings), study))
+
     def read(self, study: int) -> Record:
         """Return what the file says of a study."""
         with self._errors():
@@ -307,6 +312,10 @@ class StudyFile:
     def record(self, checks: dict[int, dict[str, Any]], result: dict[str, Any] | None) -> None:
         """Store checks, and the result if there is one."""
         self._store.record(self._study, checks, result)
+
+    def change_settings(self, settings: dict[str, Any]) -> None:
+        """Store other settings, such as a new budget."""
+        self._store.change_settings(self._study, settings)
 
     def close(self) -> None:
         """Close the file."""

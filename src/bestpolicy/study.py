@@ -253,6 +253,8 @@ class Study:
         except BaseException:
             file.close()
             raise
+        if study.settings != settings:
+            file.change_settings(study.settings)
         study._file = file
         study._save_checks(0)
         return study

@@ -26,7 +26,15 @@ import numpy as np
 
 from bestpolicy.algorithms.protocol import Request, Run
 from bestpolicy.algorithms.sampling import check_times
-from bestpolicy.algorithms.tight import Lags, Report, Tight, critical_directions, tight_rule, whitened_problem
+from bestpolicy.algorithms.tight import (
+    Lags,
+    Report,
+    Tight,
+    critical_directions,
+    reached_share,
+    tight_rule,
+    whitened_problem,
+)
 from bestpolicy.design import Design, g_optimal_design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.estimation import Pulls
@@ -36,7 +44,8 @@ from bestpolicy.stopping.verdict import Verdict
 
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _LARGEST_WEIGHT = 16.0
-_QUIET = .25  # variances below this share of the largest do not count as smaller
+_READY = 0.05  # share of what is asked from which on directions count as known
+_QUIET = 0.25  # variances below this share of the largest do not count as smaller
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,9 @@ class Adaptive(Tight):
             if report.add(evidence, verdict, *lags.look(batch, weights)).passed:
                 break
             lags.maybe_start(evidence, verdict)
-            if verdict.slopes.any() and samples >= self.redesign_ratio * redesigned:
+            # Far from the end the directions are guesses, and the G-optimal design is the better one.
+            ready = reached_share(verdict, epsilon) >= _READY and verdict.slopes.any()
+            if ready and samples >= self.redesign_ratio * redesigned:
                 redesigned = samples
                 focused = focused_allocation(whitened, evidence, verdict, epsilon)
                 allocation = self.exploration * everywhere + (1 - self.exploration) * focused

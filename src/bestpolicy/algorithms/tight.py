@@ -135,6 +135,11 @@ def tight_rule(
     return TightRule(whitened, prior, delta, split, value_span)
 
 
+def reached_share(verdict: Verdict, epsilon: float) -> float:
+    """How far a verdict is on its way to the asked ε; the samples still needed go roughly with its inverse square."""
+    return max(verdict.resolved, epsilon / verdict.epsilon if verdict.epsilon > 0 else 1.0)
+
+
 def critical_directions(problem: Problem, verdict: Verdict, epsilon: float) -> FloatArray:
     """The directions y(s, a) that are hardest to resolve, over the accuracy they need, (J, stages·d).
 
@@ -183,7 +188,7 @@ class Lags:
 
     def maybe_start(self, evidence: Evidence, verdict: Verdict) -> None:
         """Start a lag if the end is in sight and the last one lies far enough back."""
-        reached = max(verdict.resolved, self.epsilon / verdict.epsilon if verdict.epsilon > 0 else 0.0)
+        reached = reached_share(verdict, self.epsilon)
         samples = evidence.tally.samples
         stuck = verdict.propagation is not None and not len(verdict.metrics)  # Theorem T cannot speak at all
         recent = bool(self.active) and samples < _LAG_RATIO * self.active[-1].started

@@ -1,15 +1,17 @@
 """D-optimal weights over a great many rows, by column generation.
 
-A design on n rows needs few of them. The weights are optimised on a *working set* of some hundred rows; the leverages of
-all rows under those weights then say which rows the working set lacks, by the optimality condition g_i <= d of [KW]_:
+A design on n rows needs few of them. The weights are optimised on a *working set* of some hundred rows; the
+leverages g_i of all rows under those weights then say which rows it lacks, since g_i <= d holds for every row at
+the optimum [KW]_:
 
-1. Solve for the weights on the working set, nearly exactly: digits are cheap in an interior-point method, and with
-   them the rows that carry no weight stand out.
-2. Compute the leverages g of all rows. If max g <= (1 + gap) d, stop.
-3. Rows of the working set without weight leave; the worst violators, no two of them nearly parallel, enter. Near
-   duplicates therefore cost nothing, and neighbours on a smooth set of features do not crowd out each other.
+1. Solve for the weights on the working set, nearly exactly: digits are cheap in an interior-point method, and
+   with them the rows that carry no weight stand out.
+2. Compute the leverages of all rows. If max g <= (1 + gap) d, stop.
+3. Rows of the working set without weight leave; the worst violators enter, no two of them nearly parallel. Near
+   duplicates therefore cost nothing, and neighbours on a smooth set of features do not crowd out the others.
 
-Rows that no optimal design can use (`support_threshold`) are not looked at again, and about ten rounds are enough.
+Rows that no optimal design can use (`support_threshold`) are not looked at again. About ten rounds are enough,
+twenty where almost every row is extreme.
 
 .. [KW] J. Kiefer, J. Wolfowitz. The equivalence of two extremum problems. Canadian Journal of Mathematics 12, 1960.
 """
@@ -52,7 +54,7 @@ class Frame:
 
     @property
     def dimension(self) -> int:
-        return self.rows.shape[1]
+        return int(self.rows.shape[1])
 
     def points(self, indices: Indices) -> Floats:
         """Coordinates (k, d) of some rows."""
@@ -123,8 +125,8 @@ def optimal_weights(frame: Frame, working: Indices, weights: Floats, gap: float)
         working = np.append(working, entering)
         weights = np.append(0.9 * weights, np.full(len(entering), 0.1 / len(entering)))
     raise ConvergenceError(
-        f"the design did not reach a gap of {gap:.1e} in {_MAX_ROUNDS} rounds (it is at {worst / dimension - 1:.1e}). "
-        "Ask for a larger tolerance."
+        f"the design did not reach a gap of {gap:.1e} in {_MAX_ROUNDS} rounds; it is at "
+        f"{worst / dimension - 1:.1e}. Ask for a larger tolerance."
     )
 
 
@@ -142,7 +144,8 @@ def _violators(frame: Frame, candidates: Indices, leverages: Floats) -> Indices:
 def _carry_weight(points: Floats, weights: Floats) -> NDArray[np.bool_]:
     """Tell support points from the others by what is larger on the central path: weight or slack."""
     leverages = squared_norms(points)
-    return weights * len(weights) >= 1 - leverages / leverages.max()
+    carries: NDArray[np.bool_] = weights * len(weights) >= 1 - leverages / leverages.max()
+    return carries
 
 
 def _largest(values: Floats, count: int) -> Indices:
@@ -153,7 +156,7 @@ def _largest(values: Floats, count: int) -> Indices:
 
 
 def spread(frame: Frame, candidates: Indices, leverages: Floats, limit: int) -> Indices:
-    """At most `limit` candidates by decreasing leverage, leaving out any that is nearly parallel to an earlier one."""
+    """At most `limit` candidates by decreasing leverage, without those nearly parallel to an earlier one."""
     candidates = candidates[np.argsort(-leverages, kind="stable")]
     points = frame.points(candidates)
     points /= np.sqrt(squared_norms(points))[:, None]
@@ -176,15 +179,17 @@ def initial_working_set(frame: Frame) -> Indices:
     limit = max(200, 8 * frame.dimension)
     # Regularly spaced rows join the pool because the top may consist of copies of one row.
     pool = np.union1d(_largest(leverages, 4 * limit), np.arange(0, count, max(1, count // (4 * limit))))
-    top = spread(frame, pool[leverages[pool] > 0], leverages[pool[leverages[pool] > 0]], limit)
+    pool = pool[leverages[pool] > 0]
+    top = spread(frame, pool, leverages[pool], limit)
     return np.union1d(top, _spanning_rows(frame, top))
 
 
 def _spanning_rows(frame: Frame, pool: Indices) -> Indices:
     """Return d rows that span R^d, from the pool as far as possible.
 
-    With the identity for Gram matrix of all n rows, the squared distances of the rows from a subspace of dimension r add up
-    to d - r. So some row is at a distance of at least 1 / sqrt(n), and a row much nearer than that need not be taken.
+    With the identity for Gram matrix of all n rows, the squared distances of the rows from a subspace of
+    dimension r add up to d - r. So some row is at a distance of at least 1 / sqrt(n), and a row much nearer than
+    that need not be taken.
     """
     dimension = frame.dimension
     significant = 0.1 / np.sqrt(len(frame.rows))

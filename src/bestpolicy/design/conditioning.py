@@ -1,14 +1,14 @@
 """Well conditioned coordinates for a set of feature vectors.
 
-Optimal designs and leverages do not change when every feature vector x is replaced by x T with an invertible T.
-The solver is free to choose T, and the arithmetic is only as good as that choice. The choice made here:
+Optimal designs and leverages do not change when every feature vector x is replaced by z = x T with an invertible
+T. The solver is free to choose T, and its arithmetic is only as good as that choice. The choice made here:
 
 1. Columns are divided by a power of two near their largest entry, which costs no rounding and removes units.
 2. T makes the Gram matrix of all rows the identity. Then, for every unit vector u, the n numbers (z_i . u)^2
-   sum to 1, their maximum is at least 1/n, and the information matrix of an optimal design has a condition number of at
-   most n d. Double precision is ample from there on, whatever the features looked like.
-3. Where T itself is so ill conditioned that x T would lose the digits that the tolerance asks for, the product is formed
-   once with an error-free splitting, and the rows are replaced by it.
+   sum to 1 and their maximum is at least 1/n, so the information matrix of an optimal design has eigenvalues
+   between 1/(n d) and 1. Double precision is ample from there on, whatever the features looked like.
+3. Where T is so ill conditioned that x T would lose the digits that the tolerance asks for, the product is formed
+   once with an error-free splitting [1]_, and the rows are replaced by it.
 
 The rank is decided on columns of unit norm: a direction counts when its singular value exceeds
 ``RANK_TOLERANCE * d`` times the largest. Neither units nor the number of rows change the verdict.
@@ -26,7 +26,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import qr, solve_triangular, svdvals
 
 from bestpolicy.errors import ConvergenceError, InvalidInput
 
@@ -87,7 +87,7 @@ def equilibrated_factor(features: Floats, scales: Floats) -> tuple[Floats, Float
     dimension = features.shape[1]
     factor = np.zeros((0, dimension))
     for chunk in row_chunks(len(features), dimension):
-        factor = np.linalg.qr(np.vstack((factor, features[chunk] / scales)), mode="r")
+        factor = qr(np.vstack((factor, features[chunk] / scales)), mode="r", check_finite=False)[0][:dimension]
     factor = np.vstack((factor, np.zeros((dimension - len(factor), dimension))))
     norms = np.sqrt(squared_norms(factor.T))
     norms[norms == 0] = 1.0
@@ -121,7 +121,7 @@ def _from_gram(features: Floats, scales: Floats) -> tuple[Floats, float] | None:
 def _from_qr(features: Floats, scales: Floats) -> tuple[Floats, float]:
     """Whiten by a QR factorisation, which also decides the rank."""
     factor, norms = equilibrated_factor(features, scales)
-    singular_values = np.linalg.svd(factor, compute_uv=False)
+    singular_values = svdvals(factor)
     rank, dimension = numerical_rank(singular_values), features.shape[1]
     if rank < dimension:
         raise InvalidInput(
@@ -147,7 +147,8 @@ def whitening_transform(features: Floats) -> tuple[Floats, float]:
 def well_conditioned(features: Floats, precision: float) -> tuple[Floats, Floats]:
     """Rows (n, d) and T (d, d): rows @ T is whitened, and plain arithmetic gives it to the relative `precision`.
 
-    The rows are the features themselves or, where their conditioning demands it, the features times an invertible matrix.
+    The rows are the features themselves or, where their conditioning demands it, the features times an invertible
+    matrix.
     """
     for _ in range(3):
         transform, condition = whitening_transform(features)

@@ -1,13 +1,13 @@
 """G-optimal designs: which feature vectors to sample so that every prediction is accurate.
 
 Given feature vectors x_1, ..., x_n in R^d, weights w on the simplex have the information matrix
-Lambda(w) = sum_i w_i x_i x_i' and the leverages g_i(w) = x_i' Lambda(w)^-1 x_i. Least squares from t samples drawn by w
-predicts x_i . theta with a variance proportional to g_i(w) / t. A *G-optimal* design minimises max_i g_i(w).
+Lambda(w) = sum_i w_i x_i x_i' and the leverages g_i(w) = x_i' Lambda(w)^-1 x_i. Least squares from t samples drawn
+by w predicts x_i . theta with a variance proportional to g_i(w) / t. A *G-optimal* design minimises max_i g_i(w).
 
-Kiefer and Wolfowitz [1]_: the minimum is d, and it is attained where log det Lambda(w) is largest (D-optimality). Since
-sum_i w_i g_i(w) = d for every w, the number max_i g_i(w) >= d that comes with a design is its own certificate. A design
-with max_i g_i <= (1 + eta) d is optimal up to the factor 1 + eta, and only this enters the theorems [TJP eq. G-approx].
-Some optimal design has at most d (d + 1) / 2 points.
+Kiefer and Wolfowitz [1]_: the minimum is d, and it is attained where log det Lambda(w) is largest (D-optimality).
+Since sum_i w_i g_i(w) = d for every w, the number max_i g_i(w) >= d that comes with a design is its own
+certificate. A design with max_i g_i <= (1 + eta) d is optimal up to the factor 1 + eta, and this is all that the
+theorems ask of it. Some optimal design has at most d (d + 1) / 2 points.
 
 The method, each step in a file of its own:
 
@@ -16,9 +16,9 @@ The method, each step in a file of its own:
 3. `interior_point`: the weights on the working set, in about ten Newton steps.
 4. `support`: at most d (d + 1) / 2 points with the same information matrix.
 
-The leverages of all rows under the weights that are returned are computed last, and are the certificate. First-order
-methods (Frank-Wolfe, multiplicative updates) take a number of passes over the rows that grows like 1 / tolerance. Here it
-is about ten, whatever the tolerance [2]_.
+The leverages of all rows under the weights that are returned are computed last, and are the certificate.
+First-order methods (Frank-Wolfe, multiplicative updates) take a number of passes over the rows that grows like
+1 / tolerance [2]_. Here it is ten to twenty, whatever the tolerance.
 
 References
 ----------
@@ -29,20 +29,17 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import ThreadpoolController
 
 from bestpolicy.design.column_generation import Frame, Indices, initial_working_set, optimal_weights
 from bestpolicy.design.conditioning import Floats, as_feature_matrix, well_conditioned
 from bestpolicy.design.support import caratheodory, drop_negligible, moment_count
 from bestpolicy.errors import ConvergenceError, InvalidInput
+from bestpolicy.threads import one_thread
 
 _TIGHTEST, _LOOSEST = 1e-10, 1.0
-# Below this dimension the matrices are too small for several BLAS threads, which then wait for each other most of the time.
-_ONE_THREAD_DIMENSION = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,20 +106,14 @@ def g_optimal_design(features: ArrayLike, *, tolerance: float = 1e-3) -> Design:
     matrix = as_feature_matrix(features)
     if not _TIGHTEST <= tolerance <= _LOOSEST:
         raise InvalidInput(f"tolerance must be between {_TIGHTEST:g} and {_LOOSEST:g}. Got {tolerance!r} instead.")
-    threads = 1 if matrix.shape[1] < _ONE_THREAD_DIMENSION else None
     try:
-        with _blas_threads().limit(limits=threads, user_api="blas"):
+        with one_thread():
             return _certified_design(matrix, tolerance)
     except np.linalg.LinAlgError as error:
         raise ConvergenceError(
             f"rounding made an information matrix singular before the tolerance {tolerance:g} was reached. "
             "Ask for a larger tolerance, or remove features that are nearly linearly dependent."
         ) from error
-
-
-@cache
-def _blas_threads() -> ThreadpoolController:
-    return ThreadpoolController()
 
 
 def _certified_design(features: Floats, tolerance: float) -> Design:
@@ -140,8 +131,8 @@ def _certified_design(features: Floats, tolerance: float) -> Design:
         if leverages[worst] <= (1 + tolerance) * frame.dimension and drift <= tolerance / 10:
             return _design(indices, reduced, float(leverages[worst]), worst, tolerance, frame.dimension)
     raise ConvergenceError(
-        f"the certificate {leverages[worst]:.12g} exceeds (1 + {tolerance:g}) * {frame.dimension}, or carries a rounding error "
-        f"of {drift:.1e}: the features are too ill conditioned. Ask for a larger tolerance."
+        f"the largest leverage is {leverages[worst]:.12g} with a rounding error of {drift:.1e}, which does not certify "
+        f"the tolerance {tolerance:g} in dimension {frame.dimension}. Ask for a larger tolerance."
     )
 
 

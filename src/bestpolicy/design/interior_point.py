@@ -50,8 +50,8 @@ def support_threshold(worst: float, dimension: int) -> float:
     dimension : int
         Dimension d of the points.
     """
-    # The excess is absolute, not relative to d: with a relative one true support points are dropped. Its rounding enters
-    # through a square root, so it must not be rounded down to zero.
+    # The excess is absolute, not relative to d: with a relative one true support points are dropped. Its rounding
+    # enters through a square root, so it must not be rounded down to zero.
     excess = max(worst - dimension, 0.0) + 64 * EPS * dimension**2
     root = np.sqrt(excess * (4.0 + excess - 4.0 / dimension))
     return float(dimension * (1.0 + (excess - root) / 2.0))

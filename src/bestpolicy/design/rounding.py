@@ -1,11 +1,11 @@
 """From weights to whole numbers of pulls.
 
-Stride scheduling: the j-th pull (j = 0, 1, 2, ...) of pair k is due at time j / w_k, and pulls are made in the order of these
-times, ties going to the smaller k. The counts after N pulls depend on the weights and N alone, so a run can be stopped,
-resumed or split at any N. Before time N - K pair k is pulled ceil((N - K) w_k) times, which makes fewer than N pulls in all.
-Hence, with K pairs,
+Stride scheduling: pull j = 0, 1, 2, ... of pair k is due at time j / w_k, and pulls are made in the order of these
+times, ties going to the smaller k. The counts after N pulls depend on the weights and N alone, so a run can be
+stopped, resumed or split at any N. Let K be the number of pairs. Before time N - K, pair k is due
+ceil((N - K) w_k) times, which makes fewer than N pulls in all; so all of these are among the first N, and
 
-    counts >= (N - K) w    and    Gram(counts) >= (N - K) Lambda(w).
+    counts >= (N - K) w,        Gram(counts) >= (N - K) Lambda(w).
 
 The arithmetic is exact: floats are fractions, and Python's integers are as long as need be.
 """

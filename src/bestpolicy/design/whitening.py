@@ -1,14 +1,14 @@
 """Changes of coordinates for features: whitening by a design, reduction to full rank, leverages.
 
-Linear models do not care about coordinates: x . theta = (x T) . (T^-1 theta). The theorems do, because they assume
-norms: |phi| <= 1, |theta| <= sqrt(d) and |mu' V| <= sqrt(d) max|V|. Nobody has to be asked for them. With a design w
-whose largest leverage is sigma <= (1 + eta) d, put
+Linear models do not care about coordinates: x . theta = (x T) . (T^-1 theta). The theorems do, because they
+assume norms: |phi| <= 1, |theta| <= sqrt(d) and |mu' V| <= sqrt(d) max|V|. Nobody has to be asked for them. With a
+design w whose largest leverage is sigma <= (1 + eta) d, put
 
     phi' = Lambda(w)^{-1/2} phi / sqrt(sigma),        theta' = sqrt(sigma) Lambda(w)^{1/2} theta.
 
-Then |phi'|^2 = leverage / sigma <= 1, and |theta'|^2 = sigma sum_k w_k (phi_k . theta)^2 <= (1 + eta) d max r^2 for rewards
-r = phi . theta; the same holds for mu' V in place of theta. Any square root of Lambda^-1 will do. The one used here is
-the inverse of a triangular factor, since its accuracy does not depend on the units of the columns.
+Then |phi'|^2 = leverage / sigma <= 1, and |theta'|^2 = sigma sum_k w_k (phi_k . theta)^2 <= (1 + eta) d max r^2 for
+rewards r = phi . theta; the same holds for mu' V in place of theta. Any square root of Lambda^-1 will do. The one
+used here is the inverse of a triangular factor, whose accuracy does not depend on the units of the columns.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cholesky as cholesky_factor
 from scipy.linalg import lu, solve_triangular
 
 from bestpolicy.design.conditioning import (
@@ -58,7 +59,7 @@ class Whitening:
 
 
 def whiten(features: ArrayLike, design: Design) -> Whitening:
-    """Coordinates in which the design has a multiple of the identity for information matrix and no feature is longer than 1.
+    """Coordinates in which Lambda(w) is a multiple of the identity and no feature is longer than 1.
 
     Parameters
     ----------
@@ -75,8 +76,8 @@ def whiten(features: ArrayLike, design: Design) -> Whitening:
     matrix = as_feature_matrix(features)
     if matrix.shape[1] != design.dimension or design.indices.max() >= len(matrix):
         raise InvalidInput(
-            f"the design is for features of dimension {design.dimension} with at least {design.indices.max() + 1} rows. "
-            f"Got shape {matrix.shape}. Pass the features that the design was computed from."
+            f"the design is for features of dimension {design.dimension} with at least {design.indices.max() + 1} "
+            f"rows. Got shape {matrix.shape}. Pass the features that the design was computed from."
         )
     scales = column_scales(matrix)
     root = np.linalg.qr(np.sqrt(design.weights)[:, None] * (matrix[design.indices] / scales), mode="r")
@@ -116,7 +117,7 @@ def leverages(features: ArrayLike, gram: ArrayLike, *, cholesky: bool = False) -
         )
     if not cholesky:
         try:
-            factor = np.linalg.cholesky(factor)
+            factor = cholesky_factor(factor, lower=True)
         except np.linalg.LinAlgError as error:
             raise InvalidInput(
                 "the matrix must be positive definite. Sample pairs whose features span R^d, or use "
@@ -129,10 +130,11 @@ def leverages(features: ArrayLike, gram: ArrayLike, *, cholesky: bool = False) -
 
 
 def rank_reduction(features: ArrayLike) -> NDArray[np.float64]:
-    """Orthonormal basis B (d, r) of the row space of the features: features @ B has full rank r and spans the same functions.
+    """Orthonormal basis B of the row space: features @ B has full rank and spans the same linear functions.
 
     The rank counts the singular values, after scaling the columns to norm 1, that exceed 16 d eps times the largest
-    (eps = 2.2e-16), so that it depends neither on units nor on the number of rows. Features of full rank get the identity.
+    (eps = 2.2e-16), so that it depends neither on units nor on the number of rows. Features of full rank get the
+    identity.
 
     Parameters
     ----------
@@ -162,8 +164,8 @@ def _row_space(matrix: Floats) -> Floats:
     rank = numerical_rank(singular_values)
     if rank == dimension:
         return np.eye(dimension)
-    # Undoing the scaling mixes magnitudes. Elimination with the largest columns first leaves a well conditioned basis in
-    # echelon form, and orthonormalising it from its last vector on keeps large columns out of the small directions.
+    # Undoing the scaling mixes magnitudes. Elimination with the largest columns first leaves a well conditioned basis
+    # in echelon form, and orthonormalising it from its last vector on keeps large columns out of small directions.
     order = np.argsort(-norms)
     spanning = (right[:rank] * norms).T[order]
     permutation, lower, _ = lu(spanning / np.abs(spanning).max(axis=0), p_indices=True)

@@ -27,7 +27,9 @@ losses and gaps are `reward_scale` times those of the normalised problem, and ε
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -36,16 +38,22 @@ from numpy.typing import ArrayLike
 from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem, as_floats, frozen
+from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
 from bestpolicy.simulators.user import CallableSimulator
 
-_KINDS = (
+_OTHER_WAYS = (
     "Give set_state=function(env, state) and reward_range=(low, high), use a functional environment (FuncEnv), or "
     "wrap your own function in CallableSimulator."
 )
 # Wrappers that change nothing of what a single step from a given state returns.
-_HARMLESS = frozenset(
-    "TimeLimit OrderEnforcing PassiveEnvChecker RecordEpisodeStatistics RecordVideo HumanRendering RenderCollection".split()
+_HARMLESS = (
+    "TimeLimit",
+    "OrderEnforcing",
+    "PassiveEnvChecker",
+    "RecordEpisodeStatistics",
+    "RecordVideo",
+    "HumanRendering",
+    "RenderCollection",
 )
 
 
@@ -107,53 +115,38 @@ class GymSimulator:
     ) -> None:
         gymnasium = _gymnasium()
         env = gymnasium.make(env) if isinstance(env, str) else env
-        functional = isinstance(env, import_module("gymnasium.experimental.functional").FuncEnv)
-        tabular = not functional and set_state is None
-        if tabular and getattr(getattr(env, "unwrapped", None), "P", None) is None:
-            raise InvalidInput(f"{env} has no transition table (env.unwrapped.P). {_KINDS}")
-        self.states = _labels("observation", env, states, "states")
-        self.actions = _labels("action", env, actions, "actions")
-        shape = len(self.states), len(self.actions)
-        allowed = np.ones(shape, np.bool_) if mask is None else np.asarray(mask, dtype=np.bool_)
-        if allowed.shape != shape:
-            raise InvalidInput(f"mask must have shape (states, actions) = {shape}. Got {allowed.shape} instead.")
-
-        self._position = {_key(state): i for i, state in enumerate(self.states)}
-        self._set_state, self._convert = set_state, convert_rng or (lambda rng: rng)
-        outcomes = _Outcomes(env, self.states, self.actions, self._position, allowed) if tabular else None
-        if outcomes is not None:
-            live, ends = outcomes.live_states(everywhere)
-            low, high = outcomes.reward_range(live) if reward_range is None else reward_range
-        elif reward_range is None:
-            raise InvalidInput("reward_range=(low, high) is needed: it cannot be read off this environment.")
+        self._functional = isinstance(env, import_module("gymnasium.experimental.functional").FuncEnv)
+        tabular = set_state is None and not self._functional
+        if tabular:
+            _require_table(env)
+        self.states = _labels(gymnasium, env, "observation_space", "states", states)
+        self.actions = _labels(gymnasium, env, "action_space", "actions", actions)
+        self._env, self._set_state, self._convert_rng = env, set_state, convert_rng
+        self._position = {_key(state): index for index, state in enumerate(self.states)}
+        allowed = _checked_mask(mask, (len(self.states), len(self.actions)))
+        self._table: _Table | None = None
+        if tabular:
+            table = _Table.read(env.unwrapped.P, self.states, self.actions, self._position, allowed)
+            allowed = table.allowed
+            self._live = table.live_states(_initial_states(env), everywhere)
+            ends = table.ends(self._live)
+            low, high = table.reward_range(self._live) if reward_range is None else _checked_range(reward_range)
         else:
-            over = {_key(state) for state in terminal_states}
-            if functional:
-                over |= {_key(s) for s in self.states if env.terminal(s, self._convert(np.random.default_rng(0)))}
-            live, ends = np.array([_key(state) not in over for state in self.states]), True
-            low, high = reward_range
-        if not (np.isfinite([low, high]).all() and low <= high):
-            raise InvalidInput(f"reward_range must be (low, high) with low ≤ high. Got {reward_range!r} instead.")
+            self._live, ends = self._not_over(terminal_states), True
+            low, high = _checked_range(reward_range)
         low, high = (min(low, 0.0), max(high, 0.0)) if ends else (low, high)
-        self.reward_offset, self.reward_scale = float(low), float(high - low) or 1.0
-        played = allowed & live[:, None]
-        if not played[live].any(axis=1).all():
-            stuck = self.states[int(np.flatnonzero(live & ~played.any(axis=1))[0])]
-            raise InvalidInput(f"no action is allowed in state {stuck}, which an episode can visit.")
-        self._live = live
-        self._problem = Problem(
-            _features(features, self.states, self.actions, played, ends),
-            discount=discount,
-            horizon=horizon,
-            mask=_with_end(played, live, ends),
-        )
+        self.reward_offset, self.reward_scale = low, (high - low) or 1.0
+        features_array = _features(features, self.states, self.actions, allowed & self._live[:, None], ends)
+        mask_array = _played(allowed, self._live, self.states, ends)
+        self._problem = Problem(features_array, discount=discount, horizon=horizon, mask=mask_array)
         self._one_hot = isinstance(features, str)
-        self._table = None if outcomes is None else outcomes.compiled(live, ends, self._normalised)
-        self._env = env if outcomes is None else None  # a table needs no environment any more
-        self._stepper = CallableSimulator(self._problem, self._transition if functional else self._reset_and_step)
+        if tabular:
+            # From here on the table is all that is needed, and it travels to workers more easily than `env`.
+            self._table, self._env = table.normalised(self._live, ends, low, self.reward_scale), None
+        self._stepper = CallableSimulator(self._problem, self._step)
 
     def __repr__(self) -> str:
-        return f"GymSimulator({self.problem!r}, rewards {self.reward_offset:g} + {self.reward_scale:g}·r)"
+        return f"GymSimulator({self.problem!r}, reward = {self.reward_offset:g} + {self.reward_scale:g}·normalised)"
 
     @property
     def problem(self) -> Problem:
@@ -163,8 +156,8 @@ class GymSimulator:
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
         if self._table is not None:
-            return self._draw(pulls, rng, *self._table)
-        if self._set_state is not None:
+            return self._table.sample(self.problem, pulls, rng)
+        if not self._functional:
             self._env.reset(seed=int(rng.integers(2**31)))  # for whatever the environment seeds besides np_random
             self._env.unwrapped.np_random = rng
         return self._stepper.sample(pulls, rng)
@@ -176,24 +169,294 @@ class GymSimulator:
         return own[0] if self.problem.horizon is None else own
 
     def env_values(self, values: ArrayLike) -> FloatArray:
-        """Return values of `problem`, (S,) or (H, S), in the environment's units, without the end's."""
-        array = np.asarray(values, dtype=np.float64).reshape(self.problem.stages, self.problem.states)
-        own = self.reward_scale * array + self.reward_offset * self.problem.value_limits[:, None]
-        own = own[:, : len(self.states)]
-        return own[0] if self.problem.horizon is None else own
+        """Return values of `problem`, (S,) or (H, S), in the environment's units and states: (n,) or (H, n)."""
+        staged = np.asarray(values, dtype=np.float64).reshape(self.problem.stages, self.problem.states)
+        own: FloatArray = self.reward_scale * staged + self.reward_offset * self.problem.value_limits[:, None]
+        return own[0, : len(self.states)] if self.problem.horizon is None else own[:, : len(self.states)]
 
     def truth(self) -> LinearMDP:
         """Return the table as a linear MDP in normalised units, to judge policies by; for one-hot features only."""
         if self._table is None or not self._one_hot:
             raise InvalidInput("the true model is known only for a transition table with one-hot features.")
-        problem, (probabilities, successors, rewards) = self.problem, self._table
-        coordinate = problem.pair_features.argmax(axis=1)
-        theta, mu = np.zeros(problem.dimension), np.zeros((problem.states, problem.dimension))
-        theta[coordinate] = (probabilities * rewards).sum(axis=1)[problem.pairs]
-        # Pairs that share the end's coordinate agree, so only one of them is added up.
-        first = np.unique(coordinate, return_index=True)[1]
-        rows = problem.pairs[first]
-        np.add.at(mu, (successors[rows], coordinate[first][:, None]), probabilities[rows])
-        repeat = () if problem.horizon is None else (problem.horizon,)
-        return LinearMDP(problem, theta=np.tile(theta, (*repeat, 1))[()] if repeat else theta,
-                         mu=np.tile(mu, (*repeat, 1, 1)) if repeat else mu, name="gymnasium")
+        # Pairs that share a coordinate (those of the end) agree, so one of them is enough.
+        _, first = np.unique(self.problem.pair_features.argmax(axis=1), return_index=True)
+        pairs = self.problem.pairs[first]
+        theta = (self._table.probabilities * self._table.rewards).sum(axis=1)[pairs]
+        mu = np.zeros((self.problem.states, len(pairs)))
+        np.add.at(mu, (self._table.successors[pairs], np.arange(len(pairs))[:, None]), self._table.probabilities[pairs])
+        stages = () if self.problem.horizon is None else (self.problem.horizon,)
+        theta, mu = np.broadcast_to(theta, (*stages, *theta.shape)), np.broadcast_to(mu, (*stages, *mu.shape))
+        return LinearMDP(self.problem, theta=theta, mu=mu, name="gymnasium")
+
+    def _step(self, state: int, action: int, rng: np.random.Generator) -> tuple[float, int]:
+        """Take one step of an environment without a table, from and to states of `problem`."""
+        end = len(self.states)
+        if state == end or not self._live[state]:
+            return self._normalised(0.0), end
+        own_action = self.actions[action]
+        if self._functional:
+            start, keys = self.states[state], [self._key_for(rng) for _ in range(3)]
+            arrival = self._env.transition(start, own_action, keys[0])
+            reward = self._env.reward(start, own_action, arrival, keys[1])
+            terminated = self._env.terminal(arrival, keys[2])
+        else:
+            self._env.reset()
+            assert self._set_state is not None
+            self._set_state(self._env, self.states[state])
+            arrival, reward, terminated, _, _ = self._env.step(own_action)
+        if terminated:
+            return self._normalised(float(reward)), end
+        if _key(arrival) not in self._position:
+            raise InvalidInput(f"next state {arrival!r} is not one of the {end} states.")
+        return self._normalised(float(reward)), self._position[_key(arrival)]
+
+    def _normalised(self, reward: float) -> float:
+        share = (reward - self.reward_offset) / self.reward_scale
+        if not 0.0 <= share <= 1.0:  # also catches NaN
+            raise InvalidInput(_outside(reward, self.reward_offset, self.reward_scale))
+        return share
+
+    def _key_for(self, rng: np.random.Generator) -> Any:
+        return rng if self._convert_rng is None else self._convert_rng(rng)
+
+    def _not_over(self, terminal_states: Iterable[Any]) -> BoolArray:
+        over = {_key(state) for state in terminal_states}
+        unknown = over - self._position.keys()
+        if unknown:
+            raise InvalidInput(f"terminal state {unknown.pop()!r} is not one of the states.")
+        if self._functional:
+            key = self._key_for(np.random.default_rng(0))
+            over |= {_key(state) for state in self.states if self._env.terminal(state, key)}
+        return np.array([_key(state) not in over for state in self.states])
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The possible outcomes of each pair, at most M of them; first as the environment has them, then normalised.
+
+    Attributes
+    ----------
+    allowed : bool array (n, A)
+    probabilities, rewards : array (n·A, M)
+    successors : int array (n·A, M)
+    terminates : bool array (n·A, M)
+    """
+
+    allowed: BoolArray
+    probabilities: FloatArray
+    rewards: FloatArray
+    successors: IntArray
+    terminates: BoolArray
+
+    @classmethod
+    def read(
+        cls, rows: Any, states: list[Any], actions: list[Any], position: dict[Hashable, int], allowed: BoolArray
+    ) -> _Table:
+        """Read ``P[s][a] = [(probability, next state, reward, terminated), …]``; an action may be missing."""
+        pairs = [(state, action) for state in states for action in actions]
+        lists = [_outcomes(rows, *pair) if ok else [] for pair, ok in zip(pairs, allowed.flat, strict=True)]
+        shape = len(lists), max(map(len, lists), default=0)
+        table = cls(
+            np.array([bool(outcomes) for outcomes in lists]).reshape(allowed.shape),
+            np.zeros(shape),
+            np.zeros(shape),
+            np.zeros(shape, np.int64),
+            np.zeros(shape, np.bool_),
+        )
+        for row, (pair, outcomes) in enumerate(zip(pairs, lists, strict=True)):
+            total = sum(outcome[0] for outcome in outcomes)
+            if outcomes and not (abs(total - 1) <= 1e-8 and min(outcome[0] for outcome in outcomes) >= 0):
+                raise InvalidInput(
+                    f"the table's probabilities of pair (state, action) = {pair} sum to {total:g}, not 1."
+                )
+            for column, (probability, successor, reward, terminated) in enumerate(outcomes):
+                if _key(successor) not in position or not np.isfinite(reward):
+                    raise InvalidInput(
+                        f"the table leads from pair (state, action) = {pair} to state {successor} with reward {reward}."
+                    )
+                table.probabilities[row, column] = probability / total
+                table.rewards[row, column] = reward
+                table.successors[row, column] = position[_key(successor)]
+                table.terminates[row, column] = terminated
+        return table
+
+    def live_states(self, initial: BoolArray | None, everywhere: bool) -> BoolArray:
+        """Return the states in which an episode takes decisions, (n,)."""
+        shape = (*self.allowed.shape, -1)
+        possible, terminates = (self.probabilities > 0).reshape(shape), self.terminates.reshape(shape)
+        successors = self.successors.reshape(shape)
+        states = np.arange(len(self.allowed))
+        if initial is None or everywhere:
+            only_ended = np.isin(states, successors[possible & terminates])
+            only_ended &= ~np.isin(states, successors[possible & ~terminates])
+            return ~only_ended if initial is None else initial | ~only_ended
+        live, before = initial, np.zeros_like(initial)
+        while (live != before).any():
+            before = live
+            live = live | np.isin(states, successors[live][possible[live] & ~terminates[live]])
+        return live
+
+    def ends(self, live: BoolArray) -> bool:
+        """Whether the end is needed: something terminates, or some state is not live."""
+        return bool(((self.probabilities > 0) & self.terminates).any() or not live.all())
+
+    def reward_range(self, live: BoolArray) -> tuple[float, float]:
+        """Return the smallest and the largest reward that an episode can see."""
+        rewards = self.rewards[(self.probabilities > 0) & np.repeat(live, self.allowed.shape[1])[:, None]]
+        return float(rewards.min()), float(rewards.max())
+
+    def normalised(self, live: BoolArray, ends: bool, offset: float, scale: float) -> _Table:
+        """Return the table of the normalised problem, with the end in place: (n·A, M) or ((n + 1)·A, M)."""
+        end, actions = self.allowed.shape
+        rows = (np.r_[0 : len(self.rewards), [0] * actions] if ends else np.arange(len(self.rewards))).astype(np.int64)
+        over = ~np.append(np.repeat(live, actions), np.zeros(len(rows) - len(self.rewards), np.bool_))
+        probabilities, terminates = self.probabilities[rows], self.terminates[rows] | over[:, None]
+        probabilities[over] = np.eye(1, probabilities.shape[1])
+        own = np.where(over[:, None], 0.0, self.rewards[rows])
+        rewards = np.where(probabilities > 0, (own - offset) / scale, 0.0)
+        outside = (rewards < 0) | (rewards > 1)
+        if outside.any():
+            row, column = np.argwhere(outside)[0]
+            raise InvalidInput(
+                f"pair (state {row // actions}, action {row % actions}): {_outside(own[row, column], offset, scale)}"
+            )
+        return _Table(
+            self.allowed, probabilities, rewards, np.where(terminates, end, self.successors[rows]), terminates
+        )
+
+    def sample(self, problem: Problem, pulls: Pulls, rng: np.random.Generator) -> Tally:
+        """Draw the counts of the outcomes and add them up by next state."""
+        rewards, successors = self.rewards[pulls.pairs], self.successors[pulls.pairs]
+        drawn = rng.multinomial(pulls.counts, self.probabilities[pulls.pairs])
+        tally = Tally.empty(problem, pulls.pairs)
+        cells = np.arange(problem.stages)[:, None, None], np.arange(len(pulls.pairs))[:, None], successors
+        np.add.at(tally.next_counts, cells, drawn)
+        np.add.at(tally.next_rewards, cells, drawn * rewards)
+        return Tally(pulls.pairs, tally.next_counts, tally.next_rewards, (drawn * rewards**2).sum(axis=2))
+
+
+def _gymnasium() -> ModuleType:
+    try:
+        return import_module("gymnasium")
+    except ImportError:
+        raise InvalidInput("GymSimulator needs Gymnasium 1.0 or later: pip install bestpolicy[gym]") from None
+
+
+def _require_table(env: Any) -> None:
+    """Raise InvalidInput unless the environment has a table that says all there is to say about its steps."""
+    core = getattr(env, "unwrapped", None)
+    if getattr(core, "P", None) is None:
+        raise InvalidInput(f"{env} has no transition table (env.unwrapped.P). {_OTHER_WAYS}")
+    if getattr(core, "fickle_passenger", False):
+        raise InvalidInput("with fickle_passenger=True, Taxi's steps are not those of its table, nor Markov.")
+    while env is not core:
+        if type(env).__name__ not in _HARMLESS:
+            raise InvalidInput(
+                f"wrapper {type(env).__name__} may change what a step returns, which the transition table does not "
+                "know. Pass env.unwrapped to do without it, or set_state= to sample through it."
+            )
+        env = env.env
+
+
+def _labels(gymnasium: ModuleType, env: Any, space: str, name: str, listed: Sequence[Any] | None) -> list[Any]:
+    """Return all states or actions of the environment: those listed, else those of its Discrete space."""
+    found = getattr(env, space, None)
+    if listed is not None:
+        labels = list(listed)
+        if not labels or len({_key(label) for label in labels}) < len(labels):
+            raise InvalidInput(f"{name} must list each one once, and there must be some.")
+        return labels
+    if not isinstance(found, gymnasium.spaces.Discrete):
+        raise InvalidInput(f"the environment's {space} is {found}, not Discrete. List all of them: {name}=[…].")
+    return list(range(int(found.start), int(found.start + found.n)))
+
+
+def _key(label: Any) -> Hashable:
+    """Return something hashable that equal states share, be they numbers, arrays or tuples of them."""
+    if hasattr(label, "tolist"):
+        label = label.tolist()
+    return tuple(map(_key, label)) if isinstance(label, list | tuple) else label
+
+
+def _outcomes(rows: Any, state: Any, action: Any) -> list[Any]:
+    try:
+        return list(rows[state][action])
+    except (KeyError, IndexError):
+        return []
+
+
+def _initial_states(env: Any) -> BoolArray | None:
+    """Return where episodes begin, (n,), or None if the environment does not tell."""
+    law = getattr(env.unwrapped, "initial_state_distrib", None)
+    return None if law is None else np.asarray(law) > 0
+
+
+def _checked_mask(mask: ArrayLike | None, shape: tuple[int, int]) -> BoolArray:
+    allowed = np.ones(shape, np.bool_) if mask is None else np.asarray(mask, dtype=np.bool_)
+    if allowed.shape != shape:
+        raise InvalidInput(f"mask must have shape (states, actions) = {shape}. Got {allowed.shape} instead.")
+    return allowed
+
+
+def _checked_range(limits: tuple[float, float] | None) -> tuple[float, float]:
+    if limits is None:
+        raise InvalidInput(
+            "reward_range=(low, high) is needed: this environment does not tell the range of its rewards."
+        )
+    low, high = (float(limit) for limit in limits)
+    if not -np.inf < low < high < np.inf:
+        raise InvalidInput(f"reward_range must be two finite numbers, low < high. Got {limits!r} instead.")
+    return low, high
+
+
+def _played(allowed: BoolArray, live: BoolArray, states: list[Any], ends: bool) -> BoolArray:
+    """Return the mask of the problem, (n, A) or (n + 1, A): where nothing is decided, the first action alone."""
+    stuck = np.flatnonzero(live & ~allowed.any(axis=1))
+    if len(stuck):
+        raise InvalidInput(f"no action is allowed in state {states[stuck[0]]}, where an episode can be.")
+    first = np.eye(1, allowed.shape[1], dtype=np.bool_)
+    played = np.where(live[:, None], allowed, first)
+    return np.vstack([played, first]) if ends else played
+
+
+def _features(features: Any, states: list[Any], actions: list[Any], played: BoolArray, ends: bool) -> FloatArray:
+    """Return φ of the problem's pairs, (n, A, d), or (n + 1, A, d + 1) with a coordinate that belongs to the end."""
+    if isinstance(features, str) and features != "one-hot":
+        raise InvalidInput(f"features must be 'one-hot', an array or a function. Got {features!r} instead.")
+    if callable(features):
+        vectors = [features(states[state], actions[action]) for state, action in np.argwhere(played)]
+        array = np.zeros((*played.shape, np.size(vectors[0])))
+        try:
+            array[played] = vectors
+        except ValueError as error:
+            raise InvalidInput(f"features(state, action) must return vectors of equal length ({error}).") from None
+    else:
+        array = np.arange(len(states)) if isinstance(features, str) else np.asarray(features)
+        if array.shape == (len(states),):
+            array = _one_hot(array, played)
+    if array.shape[:-1] != played.shape:
+        raise InvalidInput(
+            f"features must be the clusters of the {len(states)} states or an array of shape (states, actions, d), "
+            f"here {(*played.shape, 'd')}. Got shape {array.shape} instead."
+        )
+    if not ends:
+        return array.astype(np.float64)
+    full = np.zeros((len(states) + 1, len(actions), array.shape[2] + 1))
+    full[:-1, :, :-1][played] = array[played]
+    full[..., -1] = 1.0  # what is not played belongs to the end, or is masked
+    full[:-1, :, -1][played] = 0.0
+    return full
+
+
+def _one_hot(clusters: IntArray, played: BoolArray) -> FloatArray:
+    """Return one coordinate per pair of cluster and action, (n, A, d)."""
+    state, action = np.nonzero(played)
+    group = np.unique(clusters, return_inverse=True)[1][state] * played.shape[1] + action
+    groups, coordinate = np.unique(group, return_inverse=True)
+    array = np.zeros((*played.shape, len(groups)))
+    array[state, action, coordinate] = 1.0
+    return array
+
+
+def _outside(reward: float, offset: float, scale: float) -> str:
+    return f"reward {reward:g} is outside reward_range=({offset:g}, {offset + scale:g}). Widen the range."

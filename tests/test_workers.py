@@ -1,0 +1,92 @@
+"""Workers: the answer does not depend on them, and their failures are survived or reported."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import pytest
+
+import bestpolicy as bp
+from tests.models import near_tie
+
+MDP = near_tie(0.3)
+SETTINGS = {"epsilon": 0.6, "delta": 0.1, "seed": 2, "calls_per_query": 2000}
+POOL = partial(ProcessPoolExecutor, 2, multiprocessing.get_context("spawn"))
+
+
+def test_the_answer_does_not_depend_on_the_workers():
+    simulator = bp.ExactSimulator(MDP)
+    here = bp.identify(simulator, **SETTINGS)
+    threads = bp.identify(simulator, **SETTINGS, executor=ThreadPoolExecutor(3))
+    processes = bp.identify(simulator, **SETTINGS, executor=POOL)
+    assert here.statistic == threads.statistic == processes.statistic
+    assert here.samples == processes.samples
+    assert here.certified
+
+
+class Unreliable(bp.ExactSimulator):
+    """Dies, raises or hangs at chosen queries until a file says that it has done so."""
+
+    def __init__(self, mdp, folder, deeds):
+        super().__init__(mdp)
+        self.folder, self.deeds = folder, deeds
+
+    def sample(self, pulls, rng):
+        for deed in self.deeds:
+            mark = self.folder / deed
+            if not mark.exists():
+                mark.touch()
+                if deed.startswith("die"):
+                    os._exit(1)
+                if deed.startswith("hang"):
+                    time.sleep(60)
+                raise bp.SimulatorError("out of coffee")
+        return super().sample(pulls, rng)
+
+
+def test_workers_that_die_raise_or_hang_are_replaced(tmp_path):
+    expected = bp.identify(bp.ExactSimulator(MDP), **SETTINGS)
+    model = Unreliable(MDP, tmp_path, ["raise", "die", "hang"])
+    result = bp.identify(model, **SETTINGS, executor=POOL, query_seconds=5)
+    assert {path.name for path in tmp_path.iterdir()} == {"raise", "die", "hang"}
+    assert result.statistic == expected.statistic
+
+
+class Hopeless(bp.ExactSimulator):
+    def sample(self, pulls, rng):
+        if pulls.pairs[0] == 2:
+            raise bp.SimulatorError("never works")
+        return super().sample(pulls, rng)
+
+
+def test_a_query_that_always_fails_is_reported_and_the_study_goes_on(tmp_path):
+    store = tmp_path / "run.db"
+    with pytest.raises(bp.SimulatorError, match=r"query \d+ .*state 1, action 0.*3 times; last: never works") as caught:
+        bp.identify(Hopeless(MDP), **SETTINGS, executor=ThreadPoolExecutor(2), store=store)
+    caught.value.study.close()
+    result = bp.drive(bp.Study.resume(store), bp.ExactSimulator(MDP))
+    assert result.statistic == bp.identify(bp.ExactSimulator(MDP), **SETTINGS).statistic
+
+
+def test_slow_workers_overlap():
+    """Four queries on four threads wait together, not one after the other."""
+    seen, lock = [], threading.Lock()
+
+    class Slow(bp.ExactSimulator):
+        def sample(self, pulls, rng):
+            with lock:
+                seen.append(+1)
+            time.sleep(0.2)
+            with lock:
+                seen.append(-1)
+            return super().sample(pulls, rng)
+
+    study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, seed=0, calls_per_query=3000, max_samples=12_000)
+    bp.drive(study, Slow(MDP), executor=ThreadPoolExecutor(4))
+    assert np.cumsum(seen).max() == 4
