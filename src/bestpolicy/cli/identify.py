@@ -14,10 +14,12 @@ from multiprocessing import get_context
 from typing import Any
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+from scipy.optimize import nnls
 
 from bestpolicy.algorithms import ALGORITHMS, find_algorithm
 from bestpolicy.cli.console import notes, output
@@ -143,7 +145,7 @@ class Progress:
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
-        self._started = time.monotonic()
+        self._history: list[tuple[float, float]] = [(time.monotonic(), 0.0)]
         self._shown = 0.0
 
     def __enter__(self) -> Progress:
@@ -157,25 +159,40 @@ class Progress:
 
     def show(self, study: Study) -> None:
         """Show where the study stands."""
-        now = time.monotonic()
-        if self._live is None or not study.checks or now - self._shown < 0.1:
+        if self._live is None or not study.checks:
             return
-        self._shown = now
-        self._live.update(Text(progress_line(study, now - self._started)), refresh=True)
+        now = time.monotonic()
+        self._history.append((now, float(study.samples)))
+        if now - self._shown >= 0.1:
+            self._shown = now
+            line = Text(progress_line(study, self._history), no_wrap=True, overflow="ellipsis")
+            self._live.update(line, refresh=True)
 
 
-def progress_line(study: Study, seconds: float) -> str:
-    """Describe the state of a study in one line."""
+def progress_line(study: Study, history: list[tuple[float, float]]) -> str:
+    """Describe the state of a study in one line; `history` has (time, samples) after each look at the data."""
     check = study.checks[-1]
     done = min(1.0, check.statistic / check.threshold) if check.threshold > 0 else 1.0
-    bar = "█" * round(20 * done) + "░" * (20 - round(20 * done))
+    bar = "█" * round(10 * done) + "░" * (10 - round(10 * done))
     forecast = study.forecast()
-    if not 0 < forecast < float("inf"):
-        end = "end not in sight"
-    else:
-        left = max(0.0, seconds * (forecast / max(study.samples, 1) - 1))
-        end = f"about {forecast:.2g} in all, {left:.0f} s left at this pace"
-    return f"{study.samples:.3g} samples {bar} {done:.2f} of the threshold, gap {check.gap:.3g}, {end}"
+    end = "end not in sight"
+    if 0 < forecast < float("inf"):
+        end = f"~{forecast:.2g} in all"
+        left = seconds_left(history, forecast)
+        end += "" if left is None else f", {left:.0f} s left"
+    return f"{study.samples:.3g} samples {bar} {done:.2f}, gap {check.gap:.2g}, {end}"
+
+
+def seconds_left(history: list[tuple[float, float]], forecast: float) -> float | None:
+    """Extrapolate a run whose time goes into looks (a fixed price each) and into samples (a price each)."""
+    times, samples = np.array(history[-30:]).T
+    if len(times) < 4 or samples[-2] <= 0:
+        return None
+    looks = np.arange(len(times))
+    price, _ = nnls(np.column_stack([looks, samples - samples[0]]), times - times[0])
+    growth = max(samples[-1] / samples[-2], 1.001)
+    looks_left = max(0.0, np.log(forecast / samples[-1]) / np.log(growth))
+    return float(price[0] * looks_left + price[1] * max(0.0, forecast - samples[-1]))
 
 
 def _warn_of_small_budget(

@@ -41,13 +41,13 @@ _CHUNK_ELEMENTS = 1 << 17
 
 def as_feature_matrix(features: ArrayLike) -> Floats:
     """Return `features` as a finite float64 matrix of shape (n, d), or say what is wrong with it."""
-    try:
-        matrix = np.ascontiguousarray(features, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"features must be an (n, d) array of real numbers. Got {features!r:.80}.") from error
-    if np.ndim(features) != 2 or 0 in matrix.shape:
+    given = np.asarray(features)
+    if given.dtype.kind not in "biuf":
+        raise InvalidInput(f"features must be an (n, d) array of real numbers. Got entries of type {given.dtype}.")
+    matrix = np.ascontiguousarray(given, dtype=np.float64)
+    if given.ndim != 2 or 0 in given.shape:
         raise InvalidInput(
-            f"features must have shape (n, d) with n >= 1 rows and d >= 1 columns. Got shape {np.shape(features)}. "
+            f"features must have shape (n, d) with n >= 1 rows and d >= 1 columns. Got shape {given.shape}. "
             "Reshape features (S, A, d) with features.reshape(-1, d)."
         )
     # NaN and inf survive min and max, so two cheap reductions stand in for a test of every entry.

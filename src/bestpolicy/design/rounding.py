@@ -43,7 +43,7 @@ def rounded_counts(weights: ArrayLike, total: SupportsIndex) -> NDArray[np.int64
     due = max(budget - pairs, 0)
     whole = sum(shares)
     counts = [-(-due * share // whole) for share in shares]
-    # Fractions j / w_k with integer w_k < 2^bits differ by more than 2^(-2 bits), so these integers sort as they do.
+    # Fractions with denominators below 2^b differ by more than 2^(-2 b): these integers sort as count / share does.
     bits = 2 * max(shares).bit_length()
     queue = [((count << bits) // share, pair) for pair, (count, share) in enumerate(zip(counts, shares, strict=True))]
     heapq.heapify(queue)

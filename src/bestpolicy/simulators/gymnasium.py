@@ -127,8 +127,8 @@ class GymSimulator:
         self._table: _Table | None = None
         if tabular:
             table = _Table.read(env.unwrapped.P, self.states, self.actions, self._position, allowed)
-            allowed = table.allowed
-            self._live = table.live_states(_initial_states(env), everywhere)
+            initial = _initial_states(env) if states is None else None
+            allowed, self._live = table.allowed, table.live_states(initial, everywhere)
             ends = table.ends(self._live)
             low, high = table.reward_range(self._live) if reward_range is None else _checked_range(reward_range)
         else:
@@ -142,7 +142,7 @@ class GymSimulator:
         self._one_hot = isinstance(features, str)
         if tabular:
             # From here on the table is all that is needed, and it travels to workers more easily than `env`.
-            self._table, self._env = table.normalised(self._live, ends, low, self.reward_scale), None
+            self._table, self._env = table.normalised(self._live, low, self.reward_scale), None
         self._stepper = CallableSimulator(self._problem, self._step)
 
     def __repr__(self) -> str:
@@ -195,7 +195,7 @@ class GymSimulator:
             return self._normalised(0.0), end
         own_action = self.actions[action]
         if self._functional:
-            start, keys = self.states[state], [self._key_for(rng) for _ in range(3)]
+            start, keys = self.states[state], [self._randomness(rng) for _ in range(3)]
             arrival = self._env.transition(start, own_action, keys[0])
             reward = self._env.reward(start, own_action, arrival, keys[1])
             terminated = self._env.terminal(arrival, keys[2])
@@ -216,7 +216,7 @@ class GymSimulator:
             raise InvalidInput(_outside(reward, self.reward_offset, self.reward_scale))
         return share
 
-    def _key_for(self, rng: np.random.Generator) -> Any:
+    def _randomness(self, rng: np.random.Generator) -> Any:
         return rng if self._convert_rng is None else self._convert_rng(rng)
 
     def _not_over(self, terminal_states: Iterable[Any]) -> BoolArray:
@@ -225,7 +225,7 @@ class GymSimulator:
         if unknown:
             raise InvalidInput(f"terminal state {unknown.pop()!r} is not one of the states.")
         if self._functional:
-            key = self._key_for(np.random.default_rng(0))
+            key = self._randomness(np.random.default_rng(0))
             over |= {_key(state) for state in self.states if self._env.terminal(state, key)}
         return np.array([_key(state) not in over for state in self.states])
 
@@ -237,9 +237,10 @@ class _Table:
     Attributes
     ----------
     allowed : bool array (n, A)
-    probabilities, rewards : array (n·A, M)
-    successors : int array (n·A, M)
-    terminates : bool array (n·A, M)
+    probabilities, rewards : array ((n + 1)·A, M)
+        The last A rows are for the end.
+    successors : int array ((n + 1)·A, M)
+    terminates : bool array ((n + 1)·A, M)
     """
 
     allowed: BoolArray
@@ -250,50 +251,42 @@ class _Table:
 
     @classmethod
     def read(
-        cls, rows: Any, states: list[Any], actions: list[Any], position: dict[Hashable, int], allowed: BoolArray
+        cls, rows: Any, states: list[Any], actions: list[Any], position: dict[Hashable, int], mask: BoolArray
     ) -> _Table:
         """Read ``P[s][a] = [(probability, next state, reward, terminated), …]``; an action may be missing."""
         pairs = [(state, action) for state in states for action in actions]
-        lists = [_outcomes(rows, *pair) if ok else [] for pair, ok in zip(pairs, allowed.flat, strict=True)]
-        shape = len(lists), max(map(len, lists), default=0)
-        table = cls(
-            np.array([bool(outcomes) for outcomes in lists]).reshape(allowed.shape),
-            np.zeros(shape),
-            np.zeros(shape),
-            np.zeros(shape, np.int64),
-            np.zeros(shape, np.bool_),
-        )
+        lists = [_outcomes(rows, *pair) if allowed else [] for pair, allowed in zip(pairs, mask.flat, strict=True)]
+        shape = len(lists) + len(actions), max(map(len, lists))
+        probabilities, rewards = np.zeros(shape), np.zeros(shape)
+        successors, terminates = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
         for row, (pair, outcomes) in enumerate(zip(pairs, lists, strict=True)):
-            total = sum(outcome[0] for outcome in outcomes)
-            if outcomes and not (abs(total - 1) <= 1e-8 and min(outcome[0] for outcome in outcomes) >= 0):
-                raise InvalidInput(
-                    f"the table's probabilities of pair (state, action) = {pair} sum to {total:g}, not 1."
-                )
             for column, (probability, successor, reward, terminated) in enumerate(outcomes):
                 if _key(successor) not in position or not np.isfinite(reward):
                     raise InvalidInput(
-                        f"the table leads from pair (state, action) = {pair} to state {successor} with reward {reward}."
+                        f"table entry (state, action) = {pair}: next state {successor}, reward {reward}."
                     )
-                table.probabilities[row, column] = probability / total
-                table.rewards[row, column] = reward
-                table.successors[row, column] = position[_key(successor)]
-                table.terminates[row, column] = terminated
-        return table
+                probabilities[row, column], rewards[row, column] = probability, reward
+                successors[row, column], terminates[row, column] = position[_key(successor)], terminated
+            total = probabilities[row].sum()
+            if outcomes and not (abs(total - 1) <= 1e-8 and probabilities[row].min() >= 0):
+                raise InvalidInput(f"table entry (state, action) = {pair}: probabilities sum to {total:g}, not 1.")
+            probabilities[row] /= total if outcomes else 1.0
+        allowed = np.array([len(outcomes) > 0 for outcomes in lists]).reshape(mask.shape)
+        return cls(allowed, probabilities, rewards, successors, terminates)
 
     def live_states(self, initial: BoolArray | None, everywhere: bool) -> BoolArray:
         """Return the states in which an episode takes decisions, (n,)."""
-        shape = (*self.allowed.shape, -1)
-        possible, terminates = (self.probabilities > 0).reshape(shape), self.terminates.reshape(shape)
-        successors = self.successors.reshape(shape)
-        states = np.arange(len(self.allowed))
+        n, actions = self.allowed.shape
+        origins = np.arange(n + 1).repeat(actions)[:, None]
+        possible, states = self.probabilities > 0, np.arange(n)
         if initial is None or everywhere:
-            only_ended = np.isin(states, successors[possible & terminates])
-            only_ended &= ~np.isin(states, successors[possible & ~terminates])
+            only_ended = np.isin(states, self.successors[possible & self.terminates])
+            only_ended &= ~np.isin(states, self.successors[possible & ~self.terminates])
             return ~only_ended if initial is None else initial | ~only_ended
         live, before = initial, np.zeros_like(initial)
         while (live != before).any():
-            before = live
-            live = live | np.isin(states, successors[live][possible[live] & ~terminates[live]])
+            before, onward = live, possible & ~self.terminates & np.isin(origins, np.flatnonzero(live))
+            live = live | np.isin(states, self.successors[onward])
         return live
 
     def ends(self, live: BoolArray) -> bool:
@@ -302,27 +295,24 @@ class _Table:
 
     def reward_range(self, live: BoolArray) -> tuple[float, float]:
         """Return the smallest and the largest reward that an episode can see."""
-        rewards = self.rewards[(self.probabilities > 0) & np.repeat(live, self.allowed.shape[1])[:, None]]
+        rewards = self.rewards[(self.probabilities > 0) & self._of(live)[:, None]]
         return float(rewards.min()), float(rewards.max())
 
-    def normalised(self, live: BoolArray, ends: bool, offset: float, scale: float) -> _Table:
-        """Return the table of the normalised problem, with the end in place: (n·A, M) or ((n + 1)·A, M)."""
-        end, actions = self.allowed.shape
-        rows = (np.r_[0 : len(self.rewards), [0] * actions] if ends else np.arange(len(self.rewards))).astype(np.int64)
-        over = ~np.append(np.repeat(live, actions), np.zeros(len(rows) - len(self.rewards), np.bool_))
-        probabilities, terminates = self.probabilities[rows], self.terminates[rows] | over[:, None]
-        probabilities[over] = np.eye(1, probabilities.shape[1])
-        own = np.where(over[:, None], 0.0, self.rewards[rows])
+    def normalised(self, live: BoolArray, offset: float, scale: float) -> _Table:
+        """Return the table of the normalised problem, in which all that terminates leads to the end."""
+        (end, actions), over = self.allowed.shape, ~self._of(live)[:, None]
+        probabilities = np.where(over, np.eye(1, self.rewards.shape[1]), self.probabilities)
+        own = np.where(over, 0.0, self.rewards)
         rewards = np.where(probabilities > 0, (own - offset) / scale, 0.0)
         outside = (rewards < 0) | (rewards > 1)
+        outside[end * actions :] = False  # without an end its rows are not used, and 0 may lie outside
         if outside.any():
             row, column = np.argwhere(outside)[0]
-            raise InvalidInput(
-                f"pair (state {row // actions}, action {row % actions}): {_outside(own[row, column], offset, scale)}"
-            )
-        return _Table(
-            self.allowed, probabilities, rewards, np.where(terminates, end, self.successors[rows]), terminates
-        )
+            state, action = divmod(int(row), actions)
+            raise InvalidInput(f"pair (state {state}, action {action}): {_outside(own[row, column], offset, scale)}")
+        terminates = self.terminates | over
+        successors = np.where(terminates, end, self.successors)
+        return _Table(self.allowed, probabilities, rewards, successors, terminates)
 
     def sample(self, problem: Problem, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Draw the counts of the outcomes and add them up by next state."""
@@ -333,6 +323,10 @@ class _Table:
         np.add.at(tally.next_counts, cells, drawn)
         np.add.at(tally.next_rewards, cells, drawn * rewards)
         return Tally(pulls.pairs, tally.next_counts, tally.next_rewards, (drawn * rewards**2).sum(axis=2))
+
+    def _of(self, live: BoolArray) -> BoolArray:
+        """Spread a property of states over the rows; the end does not have it."""
+        return np.append(live, False).repeat(self.allowed.shape[1])
 
 
 def _gymnasium() -> ModuleType:
