@@ -373,6 +373,12 @@ def test_a_missed_tolerance_is_an_error(limit, monkeypatch):
         g_optimal_design(FAMILIES["polynomials"], tolerance=1e-6)
 
 
+def test_a_design_that_misses_its_certificate_is_never_returned(monkeypatch):
+    monkeypatch.setattr("bestpolicy.design.g_optimal.drop_negligible", lambda points, weights, share: np.arange(8))
+    with pytest.raises(ConvergenceError, match=r"does not certify the tolerance 0.001 in dimension 8"):
+        g_optimal_design(FAMILIES["gaussian"])
+
+
 def test_whitening_makes_the_gram_matrix_the_identity():
     for name in ("gaussian", "column scales", "row scales", "wide radial basis", "polynomials"):
         features = FAMILIES[name]

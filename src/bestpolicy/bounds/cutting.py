@@ -19,7 +19,7 @@ from bestpolicy.problem import FloatArray
 _TARGETS, _ATTEMPTS = 6, 12  # successful and other searches per iteration
 _SWEEP = 40  # searches of the last look around
 _NODE_LIMIT = 60
-_PATIENCE = 25  # iterations without 0.1 % progress of the bound
+_PATIENCE, _PROGRESS = 25, 1.005  # iterations in which the bound has to grow by this factor
 _EFFORT, _ENOUGH = 30, 0.01  # after so many iterations this gap will do
 _KEPT = 400  # planes in the linear programme
 
@@ -58,8 +58,10 @@ class CuttingPlanes:
         self._planes: FloatArray = np.empty((0, stages, n))
         self._owners: list[int] = []  # index of the target, -1 for alternatives that were given
         self._corrections = np.ones(len(search.targets))
+        self._tried = np.zeros(len(search.targets), dtype=np.int64)
+        self._history = [0.0]
         self._lambda: FloatArray = np.zeros(0)
-        self._iterations = self._stalled = 0
+        self._iterations = 0
         self._mixture = 0.05
 
     @property
@@ -84,7 +86,6 @@ class CuttingPlanes:
 
     def iterate(self, tolerance: float) -> None:
         """Search at one allocation and solve the linear programme."""
-        before = self.time
         self._iterations += 1
         if self._iterations > _EFFORT:
             tolerance = max(tolerance, _ENOUGH)
@@ -93,14 +94,15 @@ class CuttingPlanes:
         if self.alternatives:
             self._solve_programme()
             self._recentre(query)
-        self._stalled = 0 if self.time > 1.001 * before else self._stalled + 1
+        self._history.append(self.time)
         if self.gap <= tolerance and monotonic() < self.deadline:
             # Before the end, look at every target that might be cheaper than the estimate says.
             self._explore(self.centre, _SWEEP, _SWEEP, within=1.3)
             self._solve_programme()
             self._recentre(query)
             self.finished = self.gap <= tolerance
-        self.finished = self.finished or self._stalled >= _PATIENCE
+        stalled = len(self._history) > _PATIENCE and self.time < _PROGRESS * self._history[-_PATIENCE]
+        self.finished = self.finished or stalled
         self._mixture = float(np.clip(self.gap / 10, 1e-4, 0.05))
         self.out_of_time = not self.finished and monotonic() >= self.deadline
 
@@ -120,9 +122,14 @@ class CuttingPlanes:
                 predictions[target] = min(predictions[target], costs[k])
         lowest = costs.min(initial=np.inf)
         successes = 0
-        for target in np.argsort(predictions)[:attempts]:
-            if successes >= wanted or predictions[target] > within * lowest or monotonic() > self.deadline:
+        order = np.argsort(predictions)
+        promising = order[predictions[order] <= within * lowest][:attempts]
+        # A quarter of the effort goes to targets never tried: estimates are poor where ε is large.
+        fresh = order[self._tried[order] == 0][: attempts // 4] if search.reference.epsilon > 0 else order[:0]
+        for target in [*fresh, *promising[~np.isin(promising, fresh)]]:
+            if successes >= wanted + len(fresh) or monotonic() > self.deadline:
                 break
+            self._tried[target] += 1
             known = cheapest.get(int(target))
             start = None
             if known is not None:

@@ -164,11 +164,8 @@ def _row_space(matrix: Floats) -> Floats:
     rank = numerical_rank(singular_values)
     if rank == dimension:
         return np.eye(dimension)
-    # Undoing the scaling mixes magnitudes. Elimination with the largest columns first leaves a well conditioned basis
-    # in echelon form, and orthonormalising it from its last vector on keeps large columns out of small directions.
-    order = np.argsort(-norms)
-    spanning = (right[:rank] * norms).T[order]
-    permutation, lower, _ = lu(spanning / np.abs(spanning).max(axis=0), p_indices=True)
-    echelon = np.empty_like(lower)
-    echelon[order] = lower[permutation]
-    return np.linalg.qr(echelon[:, ::-1])[0]
+    # Undoing the scaling mixes magnitudes. Elimination, which takes the largest rows for pivots, leaves a well
+    # conditioned basis in echelon form, and orthonormalising it from its last vector on keeps the columns of large
+    # scale out of the directions of small scale.
+    permutation, echelon, _ = lu((right[:rank] * norms).T, p_indices=True)
+    return np.linalg.qr(echelon[permutation][:, ::-1])[0]
