@@ -34,9 +34,9 @@ Weisz 2020); with H instead of 1/(1-γ) if episodic. Here ζ = ζ_rewards + γ·
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf, log
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from math import log, sqrt
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -100,10 +100,9 @@ class LinearityReport:
     tabular : bool
         Whether there are as many dimensions as pairs, so that every model is linear in the features.
     rewards, transitions : Misfit
-    loss_factor : float
-        √d/(1-γ)² or √d·H²: what a unit of misspecification costs, up to constants.
-    value_weight : float
-        γ/(1-γ) or H - 1: what a unit of total variation means for action values.
+    dimension : int
+    value_limit : float
+        1/(1-γ) or H.
     episodic : bool
     """
 
@@ -114,8 +113,8 @@ class LinearityReport:
     tabular: bool
     rewards: Misfit
     transitions: Misfit
-    loss_factor: float
-    value_weight: float
+    dimension: int
+    value_limit: float
     episodic: bool
 
     @property
@@ -137,15 +136,21 @@ class LinearityReport:
 
     @property
     def misspecification(self) -> tuple[float, float, float]:
-        """Estimate, lower and upper bound of ζ = ζ_rewards + value_weight · ζ_transitions at the sampled pairs."""
-        a, b, weight = self.rewards, self.transitions, self.value_weight
+        """Estimate, lower and upper bound of ζ = ζ_rewards + γ·ζ_transitions/(1-γ) at the sampled pairs."""
+        a, b, weight = self.rewards, self.transitions, self.value_limit - 1  # which is γ/(1-γ), or H - 1
         return a.estimate + weight * b.estimate, a.lower + weight * b.lower, a.upper + weight * b.upper
 
     @property
     def extra_loss(self) -> tuple[float, float, float]:
-        """What that misspecification may cost on top of ε, up to constants: estimate, lower and upper bound."""
-        estimate, lower, upper = (self.loss_factor * zeta for zeta in self.misspecification)
+        """What each of these three may cost on top of ε, up to constants; no policy loses more than `value_limit`."""
+        factor = sqrt(self.dimension) * self.value_limit**2
+        estimate, lower, upper = (min(factor * zeta, self.value_limit) for zeta in self.misspecification)
         return estimate, lower, upper
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        summary = {"verdict": self.verdict, "sentence": self.sentence(), "passed": self.passed}
+        return {**summary, **asdict(self), "misspecification": self.misspecification, "extra_loss": self.extra_loss}
 
     def sentence(self) -> str:
         """Say what was found, where, by how much, and what it does to a guarantee."""
@@ -160,13 +165,14 @@ class LinearityReport:
             f"At the sampled pairs mean rewards are linear in the features up to {_range(self.rewards)}, next-state "
             f"distributions up to {_range(self.transitions)} in total variation"
         )
-        factor = "√d·H²" if self.episodic else "√d/(1-γ)²"
+        factor = "√d·H²·ζ" if self.episodic else "√d·ζ/(1-γ)²"
+        factor += f", and no policy loses more than {self.value_limit:g}"
         _, low, high = self.extra_loss
         if self.passed:
             return (
                 f"No sign of misspecification ({self.tested} pairs tested with {self.samples} samples, false-alarm "
-                f"level {self.level:g}). {bounds}; what has not been excluded may cost up to about {factor}·ζ = "
-                f"{high:.2g} on top of epsilon."
+                f"level {self.level:g}). {bounds}; what has not been excluded may cost up to about {high:.2g} on top "
+                f"of epsilon ({factor})."
             )
         worst = self.worst
         step = f" at step {worst.stage}" if self.episodic else ""
@@ -174,8 +180,8 @@ class LinearityReport:
         return (
             f"The features do not fit (false-alarm level {self.level:g}): the {what} of (state {worst.state}, action "
             f"{worst.action}){step} is {worst.residual:.3g} off what other pairs predict, at most {worst.radius:.3g} "
-            f"of it by chance. {bounds}. A policy may lose up to about {factor}·ζ, between {low:.2g} and {high:.2g}, "
-            "more than its epsilon. Add features that tell this pair from others."
+            f"of it by chance. {bounds}. A policy may lose up to about {low:.2g} to {high:.2g} more than its epsilon "
+            f"({factor}). Add features that tell this pair from others."
         )
 
 
@@ -234,7 +240,6 @@ def check_linearity(problem: Problem, tally: Tally, *, level: float = 0.01) -> L
         rewards = [part for design in designs for part in design.reward_residuals(log(5 * half))]
         states = problem.states
         transitions = [part for design in designs for part in design.next_state_residuals(log((5 * states + 1) * half))]
-    limit = float(problem.value_limits[0])
     return LinearityReport(
         level=level,
         pairs=sum(len(design.index) for design in designs),
@@ -243,8 +248,8 @@ def check_linearity(problem: Problem, tally: Tally, *, level: float = 0.01) -> L
         tabular=tabular,
         rewards=_misfit(problem, "mean reward", rewards, 0.0 if tabular else 0.5),
         transitions=_misfit(problem, "next-state distribution", transitions, 0.0 if tabular else 1.0),
-        loss_factor=float(np.sqrt(problem.dimension)) * limit**2,
-        value_weight=limit - 1.0,  # γ/(1-γ), or H - 1
+        dimension=problem.dimension,
+        value_limit=float(problem.value_limits[0]),
         episodic=problem.horizon is not None,
     )
 
@@ -382,7 +387,7 @@ def sampling_error(contrasts: FloatArray, counts: FloatArray, variances: FloatAr
 def _misfit(problem: Problem, quantity: str, parts: list[_Residuals], cap: float) -> Misfit:
     """Sum residuals up; `cap` bounds ζ whatever the model."""
     if not parts:
-        return Misfit(quantity, True, -1, -1, -1, None, 0.0, inf, 0.0, 0.0, cap)
+        return Misfit(quantity, True, -1, -1, -1, None, 0.0, 1.0, 0.0, 0.0, cap)
     ratios = [part.sizes / part.radii for part in parts]
     most = max(range(len(parts)), key=lambda i: ratios[i].max())
     part, at = parts[most], int(ratios[most].argmax())
@@ -405,4 +410,4 @@ def _misfit(problem: Problem, quantity: str, parts: list[_Residuals], cap: float
 
 
 def _range(part: Misfit) -> str:
-    return f"{part.upper:.2g}" if part.lower == 0 else f"{part.lower:.2g} to {part.upper:.2g}"
+    return f"{part.upper:.2g}" if part.lower == 0 else f"between {part.lower:.2g} and {part.upper:.2g}"

@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.gss import GSS
 from bestpolicy.algorithms.gss_e import GSSE
 from bestpolicy.algorithms.protocol import Algorithm, Request, Run
+from bestpolicy.algorithms.tight import Tight
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.problem import Problem
 
-ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (GSS, GSSE)}
+ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (GSS, GSSE, Tight, Adaptive)}
 
 
 def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algorithm:
@@ -50,9 +52,11 @@ __all__ = [
     "ALGORITHMS",
     "GSS",
     "GSSE",
+    "Adaptive",
     "Algorithm",
     "Request",
     "Run",
+    "Tight",
     "find_algorithm",
     "make_algorithm",
     "parameters_of",

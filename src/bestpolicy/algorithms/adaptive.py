@@ -63,7 +63,7 @@ class Adaptive(Tight):
     name: ClassVar[str] = "adaptive"
 
     redesign_ratio: float = 1.5
-    exploration: float = 0.15
+    exploration: float = 0.2
 
     def run(self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator) -> Run:
         """Sample where the certificate is weakest until the asked ε is certified."""
@@ -116,7 +116,7 @@ def focused_allocation(whitened: Problem, evidence: Evidence, verdict: Verdict, 
     for stage in range(stages):
         features[stage, :, stage] = sampled / deviations[stage, :, None]
     directions = critical_directions(whitened, verdict, epsilon)
-    design = transductive_design(features.reshape(-1, stages * dimension), directions, tolerance=0.05)
+    design = transductive_design(features.reshape(-1, stages * dimension), directions, tolerance=0.1)
     return design.weights.reshape(stages, -1)
 
 

@@ -59,6 +59,8 @@ class CuttingPlanes:
         self._owners: list[int] = []  # index of the target, -1 for alternatives that were given
         self._corrections = np.ones(len(search.targets))
         self._tried = np.zeros(len(search.targets), dtype=np.int64)
+        self._kinds = np.array([int(target.seeded) for target in search.targets], dtype=np.int64)
+        self._luck = np.ones((2, 2))  # (kind, failures and successes)
         self._history = [0.0]
         self._lambda: FloatArray = np.zeros(0)
         self._iterations = 0
@@ -112,7 +114,9 @@ class CuttingPlanes:
     def _explore(self, query: FloatArray, wanted: int, attempts: int, within: float = np.inf) -> None:
         search = self.search
         estimates = search.estimates(query)
-        predictions = estimates * self._corrections
+        # A kind of target that mostly comes to nothing has to wait.
+        doubts = self._luck.sum(axis=1) / self._luck[:, 1]
+        predictions = estimates * self._corrections * np.where(self._tried > 0, 1.0, doubts[self._kinds])
         costs = np.einsum("khn,hn->k", self._planes, query)
         cheapest: dict[int, int] = {}
         for k in np.argsort(-costs):
@@ -141,6 +145,7 @@ class CuttingPlanes:
                 expected=float(predictions[target]),
                 deadline=self.deadline,
             )
+            self._luck[self._kinds[target], int(found is not None)] += 1
             if found is None:
                 self._corrections[target] *= 10
                 continue

@@ -110,11 +110,7 @@ class NearestModel:
         expected : float, optional
             A guess of the optimal value; a good one saves most of the path.
         """
-        task = _Task(
-            weights,
-            [self._gradient(constraint) for constraint in constraints],
-            np.array([constraint.level for constraint in constraints]),
-        )
+        task = self._task(weights, constraints)
         if expected > 0:
             # Near M the problem is almost quadratic, and a few Newton steps without any path will do.
             smoothing = 0.5 * _ACCURACY * expected
@@ -143,7 +139,7 @@ class NearestModel:
             )
         if self.rewards_known:
             theta = np.zeros_like(theta)
-        reached = np.array([_inner(gradient, (theta, mu)) for gradient in task.gradients])
+        reached = task.inner(theta[..., None], mu[..., None])[:, 0]
         return _Iterate(theta, mu, np.maximum(reached - task.levels, 0.1 * np.abs(task.levels) + 1e-12))
 
     def _settle(self, iterate: _Iterate, task: _Task, smoothing: float, steps: int) -> bool | None:
@@ -167,15 +163,9 @@ class NearestModel:
             theta_inverse, mu_inverse = theta_inverse[..., None] * eye, mu_inverse[..., None] * eye
         return (np.zeros_like(theta_inverse) if self.rewards_known else theta_inverse), mu_inverse
 
-    def _newton_step(
-        self,
-        iterate: _Iterate,
-        task: _Task,
-        smoothing: float,
-    ) -> float:
+    def _newton_step(self, iterate: _Iterate, task: _Task, smoothing: float) -> float:
         """Move the iterate by a damped Newton step; return the largest relative change it asked for."""
-        truth, features = self.truth, self.features
-        weights, gradients, levels = task.weights, task.gradients, task.levels
+        truth, features, weights = self.truth, self.features, task.weights
         target_rewards, target_rows = self._smoothed(smoothing)
         rewards = truth.rewards + iterate.theta @ features.T
         rows = self.rows + iterate.mu @ features.T
@@ -185,43 +175,30 @@ class NearestModel:
         mu_inverse = self._inverse(self._blocks(pull / rows))
         if self.rewards_known:
             theta_inverse = np.zeros_like(theta_inverse)
-        theta_free = self._times(theta_inverse, (up - down) @ features)
-        mu_free = self._times(mu_inverse, pull @ features)
-        theta_towards = [self._times(theta_inverse, g[0]) for g in gradients]
-        mu_towards = [self._times(mu_inverse, g[1]) for g in gradients]
-        # Multipliers of Σ dμ = 0, as functions of those of the constraints.
-        total = mu_inverse.sum(axis=1)
-        drift = [free.sum(axis=1) for free in (mu_free, *mu_towards)]
-        if self.diagonal:
-            balanced = [part / total for part in drift]
-        else:
-            balanced = [np.linalg.solve(total, part[..., None])[..., 0] for part in drift]
-        mu_free = mu_free - self._times(mu_inverse, balanced[0][:, None, :])
-        mu_towards = [
-            part - self._times(mu_inverse, balance[:, None, :])
-            for part, balance in zip(mu_towards, balanced[1:], strict=True)
-        ]
-        reached = np.array([_inner(g, (iterate.theta, iterate.mu)) for g in gradients])
+        # Column 0 is the step without constraints, the others are the answers to their multipliers.
+        theta_steps = self._times(theta_inverse, _beside((up - down) @ features, task.theta_gradients))
+        mu_steps = self._times(mu_inverse, _beside(pull @ features, task.mu_gradients))
+        total, drift = mu_inverse.sum(axis=1), mu_steps.sum(axis=1)
+        balance = drift / total[..., None] if self.diagonal else np.linalg.solve(total, drift)
+        mu_steps = mu_steps - self._times(mu_inverse, balance[:, None])
+        products = task.inner(theta_steps, mu_steps)  # (constraints, 1 + constraints)
         # A single constraint is tight at the solution: no slack, no barrier.
-        slack = iterate.slack if len(levels) > 1 else np.zeros(1)
+        several = len(task.levels) > 1
+        slack = iterate.slack if several else np.zeros(1)
         barrier = smoothing * float(weights.sum())
-        system = np.array(
-            [[_inner(g, other) for other in zip(theta_towards, mu_towards, strict=True)] for g in gradients]
-        ) + np.diag(slack**2 / barrier)
+        system = products[:, 1:] + np.diag(slack**2 / barrier)
         # Constraints may say the same thing twice.
         system += 1e-13 * np.diag(system).max() * np.eye(len(system))
         if not np.diag(system).min() > 0:
             return float("nan")
-        violation = reached - slack - levels
-        multipliers = np.linalg.solve(
-            system, -violation + slack - np.array([_inner(g, (theta_free, mu_free)) for g in gradients])
-        )
-        theta_step = theta_free + sum(m * part for m, part in zip(multipliers, theta_towards, strict=True))
-        mu_step = mu_free + sum(m * part for m, part in zip(multipliers, mu_towards, strict=True))
+        violation = task.inner(iterate.theta[..., None], iterate.mu[..., None])[:, 0] - slack - task.levels
+        multipliers = np.linalg.solve(system, -violation + slack - products[:, 0])
+        combination = np.append(1.0, multipliers)
+        theta_step, mu_step = theta_steps @ combination, mu_steps @ combination
         slack_step = slack - slack**2 * multipliers / barrier
         reward_move, row_move = theta_step @ features.T, mu_step @ features.T
         relative = [row_move / rows, reward_move / rewards, -reward_move / (1 - rewards)]
-        if len(levels) > 1:
+        if several:
             relative.append(slack_step / slack)
         towards_zero = max(float(-part.min()) for part in relative)
         damping = min(1.0, 0.9 / towards_zero) if towards_zero > 0 else 1.0
@@ -258,14 +235,17 @@ class NearestModel:
         inverse: FloatArray = np.linalg.inv(scaled) * scale[..., :, None] * scale[..., None, :]
         return inverse
 
-    def _times(self, inverse: FloatArray, vectors: FloatArray) -> FloatArray:
-        if self.diagonal:
-            return inverse * vectors
-        product: FloatArray = np.matmul(inverse, vectors[..., None])[..., 0]
+    def _times(self, inverse: FloatArray, columns: FloatArray) -> FloatArray:
+        product: FloatArray = inverse[..., None] * columns if self.diagonal else inverse @ columns
         return product
 
-    def _gradient(self, constraint: Constraint) -> Change:
-        return constraint.theta_gradient @ self._inverse_triangle, constraint.mu_gradient @ self._inverse_triangle
+    def _task(self, weights: FloatArray, constraints: list[Constraint]) -> _Task:
+        return _Task(
+            weights,
+            np.stack([c.theta_gradient @ self._inverse_triangle for c in constraints], axis=-1),
+            np.stack([c.mu_gradient @ self._inverse_triangle for c in constraints], axis=-1),
+            np.array([c.level for c in constraints]),
+        )
 
     def _inward(self, change: Change) -> Change:
         return change[0] @ self._triangle.T, change[1] @ self._triangle.T
@@ -276,9 +256,18 @@ class NearestModel:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
+    """Weights and constraints in whitened coordinates, one constraint per column."""
+
     weights: FloatArray
-    gradients: list[Change]
+    theta_gradients: FloatArray  # (stages, d, m)
+    mu_gradients: FloatArray  # (stages, S, d, m)
     levels: FloatArray
+
+    def inner(self, theta: FloatArray, mu: FloatArray) -> FloatArray:
+        """⟨g_j, column k⟩ for columns (stages, d, k) and (stages, S, d, k), as (m, k)."""
+        count = len(self.levels)
+        product: FloatArray = self.theta_gradients.reshape(-1, count).T @ theta.reshape(-1, theta.shape[-1])
+        return product + self.mu_gradients.reshape(-1, count).T @ mu.reshape(-1, mu.shape[-1])
 
 
 @dataclass(eq=False)
@@ -288,5 +277,5 @@ class _Iterate:
     slack: FloatArray
 
 
-def _inner(first: Change, second: Change) -> float:
-    return float((first[0] * second[0]).sum() + (first[1] * second[1]).sum())
+def _beside(first: FloatArray, others: FloatArray) -> FloatArray:
+    return np.concatenate([first[..., None], others], axis=-1)

@@ -29,9 +29,9 @@ from bestpolicy.bounds.tables import Solution, Table, evaluate, following_values
 from bestpolicy.problem import FloatArray, IntArray
 
 _SCREEN_SMOOTHING = 1e-2
-_MAX_RELINEARISATIONS = 6
+_MAX_RELINEARISATIONS = 7
 _GOOD_ENOUGH = 2e-3  # relative improvement below which re-linearising ends
-_MAX_DEFENDERS = 3
+_MAX_DEFENDERS = 6
 _CLOSE = 1e-4  # relative precision of the scaling
 
 
@@ -123,7 +123,7 @@ class Search:
             change = self._seed(weights, target, aim, expected)
             if change is None:
                 return None
-        best, best_value = None, np.inf
+        best, best_value, overshoot = None, np.inf, 0.0
         defenders: list[IntArray] = []
         for _ in range(_MAX_RELINEARISATIONS):
             if monotonic() > deadline:
@@ -132,13 +132,15 @@ class Search:
             if change is not None:
                 aim = self._aim(table, aim)
             constraints = [
-                self._constraint(table, change, aim, defender, target.shift)
+                self._constraint(table, change, aim, defender, 1e-5 * target.shift + overshoot)
                 for defender in self._defenders(table, defenders, target)
             ]
             nearest = self.nearest.solve(weights, constraints, change, expected=expected)
             if nearest is None:
                 break
             scaled = self._shortest(nearest, aim)
+            if scaled is None and best is not None:
+                scaled = self._nearer(nearest, (best.theta_change, best.mu_change), aim)
             found = None if scaled is None else self.verifier.alternative(scaled, _choice(target))
             value = np.inf if found is None else self.cost(weights, found)
             improved = value < (1 - _GOOD_ENOUGH) * best_value
@@ -146,6 +148,9 @@ class Search:
                 best, best_value, expected = found, value, value
             if best is not None and not improved:
                 break
+            if found is None:
+                # The linearisation promised too much: ask for more next time.
+                overshoot += max(0.0, -1.5 * self._margin(self.truth.changed(*nearest), aim))
             change = nearest if found is None else (found.theta_change, found.mu_change)
         return best
 
@@ -175,7 +180,8 @@ class Search:
 
     def _seed(self, weights: FloatArray, target: Target, aim: _Aim, expected: float) -> Change | None:
         """Beat the optimal policy of M by ε, then go on in that direction until near-optimal policies lose."""
-        constraint = self._constraint(self.truth.table, None, aim, self.reference.optimum.policy, target.shift)
+        defender, extra = self.reference.optimum.policy, 1e-5 * target.shift
+        constraint = self._constraint(self.truth.table, None, aim, defender, extra)
         nearest = self.nearest.solve(weights, [constraint], expected=expected)
         return None if nearest is None else self._shortest(nearest, aim)
 
@@ -206,6 +212,18 @@ class Search:
                 low, margin_low = middle, margin
         return high * lifted[0], high * lifted[1]
 
+    def _nearer(self, change: Change, proved: Change, aim: _Aim) -> Change | None:
+        """Go from a proved alternative towards a better model that is none, as far as it stays one."""
+        low, high = 0.0, 1.0
+        for _ in range(6):
+            middle = (low + high) / 2
+            mixture = _mixture(change, proved, middle)
+            if self._margin(self.truth.changed(*mixture), aim) > 0:
+                high = middle
+            else:
+                low = middle
+        return _mixture(change, proved, high) if high < 1 else None
+
     def _margin(self, table: Table, aim: _Aim) -> float:
         """By how much the defenders lose beyond ε and the errors of the computation."""
         inside = solve(table, self.reference.actions, self.reference.optimum.policy)
@@ -235,28 +253,30 @@ class Search:
         return solve(table, np.broadcast_to(problem.mask, (problem.stages, *problem.mask.shape)), start)
 
     def _defenders(self, table: Table, defenders: list[IntArray], target: Target) -> list[IntArray]:
-        """Add the best near-optimal policy of the current model, with each near-optimal action at the target."""
+        """Return the best near-optimal policies met so far, the newest with each near-optimal action at the target."""
         policy = solve(table, self.reference.actions, self.reference.optimum.policy).policy
+        if not any((policy == known).all() for known in defenders):
+            defenders.append(policy)
+        del defenders[:-_MAX_DEFENDERS]
+        variants = []
         for action in np.flatnonzero(self.reference.actions[target.stage, target.state]):
             variant = policy.copy()
             variant[target.stage, target.state] = action
             if not any((variant == known).all() for known in defenders):
-                defenders.append(variant)
-        del defenders[: -_MAX_DEFENDERS * self.truth.problem.actions]
-        return defenders
+                variants.append(variant)
+        return defenders + variants
 
     def _constraint(
-        self, table: Table, change: Change | None, aim: _Aim, defender: IntArray, shift: float
+        self, table: Table, change: Change | None, aim: _Aim, defender: IntArray, extra: float
     ) -> Constraint:
-        """Linearise "the challenger beats the defender by ε" at the current model."""
+        """Linearise "the challenger beats the defender by ε, and a hair more" at the current model."""
         ahead = value_gradient(self.truth, table, aim.challenger, *aim.check)
         behind = value_gradient(self.truth, table, defender, *aim.check)
         theta_gradient, mu_gradient = ahead[1] - behind[1], ahead[2] - behind[2]
         reached = ahead[0] - behind[0]
         if change is not None:
             reached -= float((theta_gradient * change[0]).sum() + (mu_gradient * change[1]).sum())
-        # A hair more than asked for, so that the margin of the verification costs no further search.
-        wanted = self.reference.epsilon + 1e-5 * shift + 20 * self.reference.optimum.error
+        wanted = self.reference.epsilon + extra + 20 * self.reference.optimum.error
         return Constraint(theta_gradient, mu_gradient, wanted - reached)
 
     def _switched_policy(self, target: Target) -> IntArray:
@@ -321,6 +341,10 @@ class Search:
                 visits[stages == h - 1] = moved[stages == h - 1]
                 gradients[:, h] += visits @ played[h]
         return gradients @ self.nearest._inverse_triangle
+
+
+def _mixture(first: Change, second: Change, share: float) -> Change:
+    return (1 - share) * first[0] + share * second[0], (1 - share) * first[1] + share * second[1]
 
 
 def _choice(target: Target) -> tuple[int, int, int]:

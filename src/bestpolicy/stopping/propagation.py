@@ -32,7 +32,7 @@ import numpy as np
 from bestpolicy.problem import FloatArray, IntArray, Problem
 
 _DENSE_STATES = 200  # states up to which |P̂| is kept and systems of that size are solved
-_CHUNK = 2_000_000
+_CHUNK = 250_000  # entries at a time: they stay in the cache
 _SAFETY = 1e-9  # relative distance that strict inequalities have to keep from rounding
 _MAX_IMPROVEMENTS = 30
 
