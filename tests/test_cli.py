@@ -30,9 +30,13 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Call the command in this process, with its own output and exit code."""
     command = ["bestpolicy", *map(str, arguments)]
     out, err = io.StringIO(), io.StringIO()
-    with mock.patch.object(sys, "argv", command), redirect_stdout(out), redirect_stderr(err):
-        with pytest.raises(SystemExit) as ended:
-            main()
+    with (
+        mock.patch.object(sys, "argv", command),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
     return subprocess.CompletedProcess(command, int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 

@@ -33,7 +33,10 @@ def same(a: bp.Tally, b: bp.Tally) -> None:
 def test_tallies_add_like_the_samples_they_hold(first, second, seed, episodic):
     mdp = EPISODIC if episodic else MDP
     a, b = draw(mdp, first, seed), draw(mdp, second, seed + 1)
-    tally = lambda samples: bp.Tally.from_samples(mdp.problem, *samples)  # noqa: E731
+
+    def tally(samples):
+        return bp.Tally.from_samples(mdp.problem, *samples)
+
     both = tally(tuple(np.concatenate(parts) for parts in zip(a, b, strict=True)))
     same(tally(a) + tally(b), both)
     same(tally(b) + tally(a), both)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import e, log, pi, sqrt
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
+import bestpolicy.stopping.paper as module
 from bestpolicy.algorithms.sampling import DesignSampling
 from bestpolicy.design import g_optimal_design, whiten
 from bestpolicy.stopping.paper import PaperRule, confidence, inverse_rate, threshold
@@ -71,9 +73,6 @@ def test_a_residual_is_paid_for(monkeypatch):
     problem, _ = whitened(mdp)
     tally, rule = draw(mdp, 5000, 1), PaperRule(problem, 0.3, 0.1)
     honest = rule.check(tally)
-    import bestpolicy.stopping.paper as module
-    from dataclasses import replace
-
     plan_exactly = module.optimal_plan
 
     def sloppy(*arguments):
@@ -92,20 +91,18 @@ def test_outside_the_ball_nothing_is_certified(monkeypatch):
     problem, _ = whitened(mdp)
     tally, rule = draw(mdp, 10**9, 1), PaperRule(problem, 0.3, 0.1)
     assert rule.check(tally).passed
-    import bestpolicy.stopping.paper as module
-    from dataclasses import replace
-
     plan_exactly = module.optimal_plan
-    far = lambda *arguments: replace(  # noqa: E731
-        plan_exactly(*arguments), value_parameters=np.full((1, problem.dimension), 1e3)
-    )
+
+    def far(*arguments):
+        return replace(plan_exactly(*arguments), value_parameters=np.full((1, problem.dimension), 1e3))
+
     monkeypatch.setattr(module, "optimal_plan", far)
     assert not rule.check(tally).passed
 
 
 def test_before_the_features_are_spanned_the_leverage_is_large_but_finite():
     mdp = random_mdp(0)
-    problem, sampling = whitened(mdp)
+    problem, _sampling = whitened(mdp)
     tally = draw(mdp, 1, 0)
     check = PaperRule(problem, 0.3, 0.1).check(tally)
     assert 0 <= check.statistic < check.threshold

@@ -35,8 +35,9 @@ SCRIPT = textwrap.dedent(
     if os.path.exists(store):
         study = bp.Study.resume(store)
     else:
-        study = bp.Study(mdp.problem, epsilon=0.3, delta=0.1, seed=3, algorithm=GSS(check_ratio=1.01, sampling="random"),
-                         calls_per_query=20_000, store=store)
+        algorithm = GSS(check_ratio=1.01, sampling="random")
+        study = bp.Study(mdp.problem, epsilon=0.3, delta=0.1, seed=3, algorithm=algorithm, calls_per_query=20_000,
+                         store=store)
     print("ready", flush=True)
     bp.drive(study, bp.ExactSimulator(mdp))
     """
@@ -78,7 +79,7 @@ def test_a_run_killed_again_and_again_equals_the_uninterrupted_one(tmp_path, wan
     with Store(store) as file:
         seen = file.read(file.find(None))
     if seen.result is None:
-        assert 0 < seen.samples
+        assert seen.samples > 0
         bp.drive(bp.Study.resume(store), bp.ExactSimulator(MDP))
     result, expected = bp.Study.resume(store).result(), uninterrupted()
     assert result.samples == expected.samples
@@ -131,20 +132,22 @@ def test_failed_writes_change_nothing(tmp_path):
     store = tmp_path / "run.db"
     study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, seed=3, store=store)
     simulator = bp.ExactSimulator(MDP)
-    (query,) = study.ask()
-    tally = simulator.sample(query.pulls, query.rng())
     study._file._store._db.execute("PRAGMA max_page_count = 1")  # the disk is full now
-    with pytest.raises(bp.StoreError, match="full.*still there"):
-        for _ in range(200):
-            (query,) = study.ask()
+    error = None
+    while error is None:
+        (query,) = study.ask()
+        try:
             study.tell(query, simulator.sample(query.pulls, query.rng()))
+        except bp.StoreError as caught:
+            error = str(caught)
+    assert "full" in error
+    assert "still there" in error
     assert study.ask() == [query]
     samples = study.samples
     study.close()
     resumed = bp.Study.resume(store)
     assert resumed.samples == samples
     assert bp.drive(resumed, simulator).certified
-    assert tally.samples > 0
     with pytest.raises(bp.StoreError, match="cannot write"):
         bp.Study(MDP.problem, epsilon=0.6, delta=0.1, store=tmp_path / "no" / "such" / "folder.db")
 

@@ -220,13 +220,13 @@ def test_one_coordinate_needs_one_pair():
 def test_adaptive_spends_samples_where_gaps_are_small():
     rng = np.random.default_rng(0)
     rewards = np.tile([0.1, 0.9], (4, 1))
-    rewards[0] = [0.5, 0.56]
+    rewards[0] = [0.5, 0.54]
     mdp = bp.instances.tabular(rng.dirichlet(np.ones(4), size=(4, 2)), rewards, discount=0.6)
     samples = {
         algorithm.name: np.mean([finished(mdp, algorithm, 0.0, seed=seed)[-1].samples for seed in range(3)])
         for algorithm in (Tight(check_ratio=1.3), Adaptive(check_ratio=1.3))
     }
-    assert samples["adaptive"] <= 0.6 * samples["tight"]
+    assert samples["adaptive"] <= 0.75 * samples["tight"]
 
 
 def test_no_understatement_along_a_run_with_many_states():

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bestpolicy.bounds.alternatives import Alternative, Verifier
-from bestpolicy.bounds.divergence import confidence_divergence
 from bestpolicy.bounds.cutting import CuttingPlanes
+from bestpolicy.bounds.divergence import confidence_divergence
 from bestpolicy.bounds.search import Search
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FloatArray, frozen

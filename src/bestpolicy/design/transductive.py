@@ -8,8 +8,8 @@ divided by the accuracy that is wanted of c_jᵀθ), the design problem is
 The least-squares estimate from n samples has variance c_jᵀΛ(w)⁻¹c_j/n in direction j, so f(w) is the number
 of samples per unit of log-confidence. G-optimal design is the special case c = x. f is convex.
 
-**Certificate.** h_j(w) = 1/(c_jᵀΛ(w)⁻¹c_j) is homogeneous of degree 1 and quasi-concave, hence concave, with the gradient
-∂h_j/∂w_k = (x_kᵀΛ⁻¹c_j)²h_j². By homogeneity its tangent at any w has no constant term, so for every design w'
+**Certificate.** h_j(w) = 1/(c_jᵀΛ(w)⁻¹c_j) is homogeneous of degree 1 and quasi-concave, hence concave, with the
+gradient ∂h_j/∂w_k = (x_kᵀΛ⁻¹c_j)²h_j². By homogeneity its tangent at any w has no constant term, so for every design w'
 
     1/f(w') = min_j h_j(w') ≤ min over tangents (j, w) of Σ_k w'_k ∂h_j/∂w_k(w),
 

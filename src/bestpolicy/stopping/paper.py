@@ -47,10 +47,7 @@ def threshold(problem: Problem, delta: float, rounds: float) -> float:
 
 def inverse_rate(problem: Problem, resolved: float, leverage: float) -> float:
     """1/U for a resolved gap Δ+ε and worst leverage σ; with the leverage of the Gram matrix itself, t/U = Z."""
-    if problem.discount is not None:
-        factor = (1 - problem.discount) ** 4
-    else:
-        factor = 1 / problem.stages**3
+    factor = 1 / problem.stages**3 if problem.discount is None else (1 - problem.discount) ** 4
     return 3 * factor * resolved**2 / (10 * leverage)
 
 
@@ -74,10 +71,7 @@ class PaperRule:
         problem, rounds = self.problem, tally.rounds
         estimate = least_squares(problem.features, tally, ridge=1 / problem.dimension)
         plan = optimal_plan(problem, estimate.theta, estimate.mu)
-        if problem.discount is not None:
-            correction = 2 * problem.discount * plan.error_bound
-        else:
-            correction = 2 * plan.error_bound
+        correction = 2 * problem.continuation * plan.error_bound  # 2γρ/(1-γ), or 2 Σρ_h
         in_ball = np.linalg.norm(plan.value_parameters, axis=1).max() <= (
             10 * sqrt(problem.dimension) * problem.value_limits[0]
         )
