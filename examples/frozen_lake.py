@@ -11,6 +11,6 @@ result = bp.identify(model, epsilon=0.05, delta=0.1, algorithm="tight", seed=0)
 
 print(result.explanation)
 print(f"{result.samples} simulator calls in {result.seconds:.1f} s")
-arrows = np.array(list("←↓→↑"))[model.env_policy(result.policy)].reshape(4, 4)
+arrows = np.array(list("←↓→↑"))[result.policy].reshape(4, 4)
 tiles = env.unwrapped.desc.astype(str)
 print("\n".join(" ".join(row) for row in np.where(np.isin(tiles, ["H", "G"]), tiles, arrows)))

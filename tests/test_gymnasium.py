@@ -304,7 +304,7 @@ def test_a_functional_environment(gym):
     assert tally.next_rewards[0, 0, 5] == tally.next_counts[0, 0, 5]
     assert tally.next_rewards[0, 0, 2] == 0
     result = bp.identify(model, epsilon=3.0, delta=0.1, algorithm="gss", seed=0, max_samples=10**5)
-    assert set(model.env_policy(result.policy)) <= {1, 2}
+    assert set(result.policy) <= {1, 2}  # the environment's own actions
 
 
 def test_a_functional_environment_with_its_own_randomness(gym):
@@ -412,11 +412,34 @@ def test_an_unknown_next_state_is_an_error(gym):
 
 
 def test_a_policy_for_the_frozen_lake_is_certified(toys):
-    model = GymSimulator(toys["lake"], discount=0.5)
+    """In the environment's own states and rewards, judged by a plain value iteration on its table."""
+    env = toys["lake"]
+    model = GymSimulator(env, discount=0.5)
     result = bp.identify(model, epsilon=0.05, delta=0.1, seed=0)
     assert result.certified
-    assert model.reward_scale * model.truth().loss(result.policy) <= 0.05
-    assert model.env_policy(result.policy).shape == (16,)
+    assert result.policy.shape == (16,)
+    best, own = np.zeros(16), np.zeros(16)
+    table = env.unwrapped.P
+
+    def backup(values, s, a):
+        return sum(p * (r + 0.5 * values[t] * (not end)) for p, t, r, end in table[s][a])
+
+    for _ in range(60):
+        best = np.array([max(backup(best, s, a) for a in range(4)) for s in range(16)])
+        own = np.array([backup(own, s, result.policy[s]) for s in range(16)])
+    assert (best - own).max() <= 0.05
+
+
+def test_epsilon_is_in_the_units_of_the_environment(toys):
+    """The cliff's rewards span 100: asking for 10 asks for 0.1 of the normalised problem."""
+    model = GymSimulator(toys["cliff"], discount=0.3)
+    assert model.reward_scale == 100
+    result = bp.identify(model, epsilon=10.0, delta=0.1, seed=0, max_samples=10**5)
+    study = bp.Study(model.problem, epsilon=0.1, delta=0.1, seed=0, max_samples=10**5)
+    plain = bp.drive(study, bp.ExactSimulator(model.truth()))
+    assert result.threshold == plain.threshold
+    assert result.gap == pytest.approx(100 * study.checks[-1].gap, abs=5)
+    assert result.asked_epsilon == 10.0
 
 
 def test_without_gymnasium_there_is_a_remedy(monkeypatch):

@@ -14,7 +14,7 @@ To own the loop, use `Study` with ask and tell.
 
 import logging as _logging
 
-from bestpolicy import design, instances, testing
+from bestpolicy import bounds, design, diagnostics, instances, testing
 from bestpolicy._version import __version__
 from bestpolicy.design import g_optimal_design
 from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, SimulatorError, StoreError
@@ -23,7 +23,7 @@ from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.run import drive, identify
-from bestpolicy.simulators import CallableSimulator, ExactSimulator, GenerativeModel
+from bestpolicy.simulators import CallableSimulator, ExactSimulator, GenerativeModel, GymSimulator
 from bestpolicy.stopping import Check
 from bestpolicy.study import Outcome, Query, Result, Study
 
@@ -38,6 +38,7 @@ __all__ = [
     "Evaluation",
     "ExactSimulator",
     "GenerativeModel",
+    "GymSimulator",
     "InvalidInput",
     "LinearMDP",
     "Outcome",
@@ -51,7 +52,9 @@ __all__ = [
     "Study",
     "Tally",
     "__version__",
+    "bounds",
     "design",
+    "diagnostics",
     "drive",
     "evaluate_policy",
     "g_optimal_design",

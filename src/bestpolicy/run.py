@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from os import PathLike
 
 from bestpolicy.algorithms import Algorithm
@@ -88,6 +89,7 @@ def identify(
         calls_per_query=calls_per_query or (None if executor is None else 1000),
         store=store,
         name=name,
+        reward_scale=getattr(model, "reward_scale", 1.0),
     )
     return drive(
         study, model, max_seconds=max_seconds, executor=executor, query_seconds=query_seconds, progress=progress
@@ -135,7 +137,9 @@ def drive(
         if study.done:
             study.close()
     logger.info("%s", study)
-    return study.result()
+    result = study.result()
+    in_own_terms = getattr(model, "env_policy", None)
+    return result if in_own_terms is None else replace(result, policy=in_own_terms(result.policy))
 
 
 def _answer_here(study: Study, model: GenerativeModel) -> None:

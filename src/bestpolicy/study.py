@@ -165,6 +165,9 @@ class Study:
         Name of the study in that file.
     origin : dict of str, optional
         What the file shall remember of the simulator.
+    reward_scale : float
+        Your unit of reward in the problem's: if rewards were mapped from [low, high] into [0, 1], high - low. Then
+        epsilon, and all that is reported of ε and gaps, is in your own units.
     """
 
     def __init__(
@@ -180,6 +183,7 @@ class Study:
         store: str | PathLike[str] | None = None,
         name: str = "study",
         origin: dict[str, str] | None = None,
+        reward_scale: float = 1.0,
     ) -> None:
         if not isinstance(problem, Problem):
             raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
@@ -189,6 +193,7 @@ class Study:
         self.max_samples = _whole("max_samples", max_samples, 1)
         self.calls_per_query = _whole("calls_per_query", calls_per_query, 1)
         self.seed = secrets.randbits(63) if seed is None else _whole("seed", seed, 0) or 0
+        self.reward_scale = _number("reward_scale", reward_scale, 0 < _float(reward_scale) < inf, "a number > 0")
         self.algorithm = find_algorithm(algorithm, problem)
         require(check_features(problem))
 
@@ -207,7 +212,8 @@ class Study:
         if store is not None:
             self._file = StudyFile.create(store, name, problem, self.settings)
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
-        self._run = self.algorithm.run(problem, self.epsilon, self.delta, np.random.default_rng(stream))
+        asked = self.epsilon / self.reward_scale
+        self._run = self.algorithm.run(problem, asked, self.delta, np.random.default_rng(stream))
         if not (problem.distinct.sum(axis=1) > 1).any():
             self._record(_nothing_to_choose(problem))
             self.stop(Outcome.CERTIFIED)
@@ -247,6 +253,7 @@ class Study:
                 calls_per_query=settings["calls_per_query"],
                 name=file.name,
                 origin=settings["origin"],
+                reward_scale=settings["reward_scale"],
             )
             for query, attempt, tally in file.answers():
                 study._replay(query, attempt, tally)
@@ -271,6 +278,7 @@ class Study:
             "max_samples": self.max_samples,
             "calls_per_query": self.calls_per_query,
             "origin": self.origin,
+            "reward_scale": self.reward_scale,
         }
 
     def __repr__(self) -> str:
@@ -375,7 +383,8 @@ class Study:
         """Simulator calls that the whole run should need, judged by the last check; nan before the first."""
         if not self.checks:
             return float("nan")
-        return self.algorithm.predicted_samples(self.problem, self.checks[-1].gap, self.epsilon, self.delta)
+        gap, epsilon = self.checks[-1].gap / self.reward_scale, self.epsilon / self.reward_scale
+        return self.algorithm.predicted_samples(self.problem, gap, epsilon, self.delta)
 
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""
@@ -416,6 +425,7 @@ class Study:
             self._file = None
 
     def _record(self, check: Check) -> None:
+        check = replace(check, epsilon=check.epsilon * self.reward_scale, gap=check.gap * self.reward_scale)
         if self.checks and np.array_equal(self.checks[-1].policy, check.policy):
             check = replace(check, policy=self.checks[-1].policy)  # most policies of a trace are one and the same
         self.checks.append(check)

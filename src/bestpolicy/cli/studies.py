@@ -87,5 +87,8 @@ def forecast(store: Store, record: Record) -> float | None:
     settings = record.settings
     problem = store.problem(store.find(record.name))
     algorithm = make_algorithm(settings["algorithm"], settings["parameters"])
-    needed = algorithm.predicted_samples(problem, record.checks[-1]["gap"], settings["epsilon"], settings["delta"])
+    scale = settings["reward_scale"]
+    needed = algorithm.predicted_samples(
+        problem, record.checks[-1]["gap"] / scale, settings["epsilon"] / scale, settings["delta"]
+    )
     return needed if 0 < needed < float("inf") else None

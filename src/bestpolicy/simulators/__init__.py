@@ -14,6 +14,7 @@ import numpy as np
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import Problem
 from bestpolicy.simulators.exact import ExactSimulator
+from bestpolicy.simulators.gymnasium import GymSimulator
 from bestpolicy.simulators.user import CallableSimulator
 
 
@@ -31,4 +32,4 @@ class GenerativeModel(Protocol):
         ...
 
 
-__all__ = ["CallableSimulator", "ExactSimulator", "GenerativeModel"]
+__all__ = ["CallableSimulator", "ExactSimulator", "GenerativeModel", "GymSimulator"]
