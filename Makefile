@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check-code bench studies lock clean
+.PHONY: run test bench bench-samples studies lock clean
 
 run: .venv/run.stamp  ## GSS and GSS-E on the built-in instances; results/ gets the table
 	$(BIN)/bestpolicy demo --output results
@@ -15,6 +15,9 @@ test: .venv/test.stamp  ## ruff, mypy --strict and pytest
 
 bench: .venv/test.stamp  ## speed, as ratios to peers measured in the same run
 	$(BIN)/python -m benchmarks
+
+bench-samples: .venv/test.stamp  ## samples of gss, tight and adaptive against the lower bound
+	$(BIN)/python -m benchmarks.samples
 
 studies: .venv/test.stamp  ## the slow statistical studies
 	$(BIN)/python -m pytest -m study

@@ -121,7 +121,7 @@ class RecklessRule(PaperRule):
     """The paper's rule with its threshold scaled down: no guarantee left."""
 
     def threshold(self, rounds):
-        return super().threshold(rounds) / 20_000
+        return super().threshold(rounds) / 100_000
 
 
 @dataclass(frozen=True)

@@ -120,9 +120,7 @@ def test_no_action_does_the_same_as_an_optimal_one(models: dict[str, LinearMDP],
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gap_is_positive_but_for_the_published_episodic_worst_case(
-    models: dict[str, LinearMDP], name: str
-) -> None:
+def test_gap_is_positive_but_for_the_published_episodic_worst_case(models: dict[str, LinearMDP], name: str) -> None:
     mdp = models[name]
     assert mdp.gap == pytest.approx(smallest_gap(q_values_by_iteration(mdp)), abs=1e-9)
     assert (mdp.gap > 1e-4) == (name != "hard-episodic")
@@ -304,9 +302,7 @@ class TestSeeds:
         features = np.array([rng.dirichlet([0.7, 0.7, 0.7]) for _ in range(8)])
         features[rng.choice(8, 3, replace=False)] = np.eye(3)
         steps = [([rng.dirichlet([0.4] * 4) for _ in range(3)], rng.uniform(size=3)) for _ in range(2)]
-        mdp = instances.simplex(
-            states=4, actions=2, dimension=3, concentration=0.7, spread=0.4, seed=5, horizon=2
-        )
+        mdp = instances.simplex(states=4, actions=2, dimension=3, concentration=0.7, spread=0.4, seed=5, horizon=2)
         np.testing.assert_allclose(mdp.problem.features.reshape(8, 3), features, rtol=1e-14)
         for step, (distributions, rewards) in enumerate(steps):
             np.testing.assert_allclose(mdp.mu[step].T, distributions, rtol=1e-14)

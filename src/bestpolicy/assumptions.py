@@ -72,10 +72,14 @@ def check_features(problem: Problem) -> list[Finding]:
 
 
 def _examine_features(problem: Problem) -> list[Finding]:
-    features = problem.pair_features
-    basis = rank_reduction(features)
-    rank, d = basis.shape[1], problem.dimension
-    misfit = np.abs(_residual_of_ones(features if rank == d else features @ basis))
+    features, d = problem.pair_features, problem.dimension
+    try:
+        transform, _ = whitening_transform(features)
+    except InvalidInput:
+        features = features @ rank_reduction(features)
+        transform, _ = whitening_transform(features)
+    rank = features.shape[1]
+    misfit = np.abs(_residual_of_ones(features, transform))
     return [
         Finding(
             "rank of the features",
@@ -100,9 +104,8 @@ def _examine_features(problem: Problem) -> list[Finding]:
     ]
 
 
-def _residual_of_ones(features: FloatArray) -> FloatArray:
-    """All-ones minus its projection on the column space of features of full rank, (n,)."""
-    transform, _ = whitening_transform(features)
+def _residual_of_ones(features: FloatArray, transform: FloatArray) -> FloatArray:
+    """All-ones minus its projection on the column space of features that `transform` whitens, (n,)."""
     residual = np.ones(len(features))
     for _ in range(3):  # the repetitions refine what rounding left over
         residual = residual - features @ (transform @ (transform.T @ (features.T @ residual)))

@@ -18,7 +18,7 @@ import secrets
 import time
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import floor, inf
+from math import floor, inf, isnan
 from os import PathLike
 from typing import Any
 
@@ -383,8 +383,13 @@ class Study:
         """Simulator calls that the whole run should need, judged by the last check; nan before the first."""
         if not self.checks:
             return float("nan")
-        gap, epsilon = self.checks[-1].gap / self.reward_scale, self.epsilon / self.reward_scale
-        return self.algorithm.predicted_samples(self.problem, gap, epsilon, self.delta)
+        last = self.checks[-1]
+        gap, epsilon = last.gap / self.reward_scale, self.epsilon / self.reward_scale
+        predicted = self.algorithm.predicted_samples(self.problem, gap, epsilon, self.delta)
+        if isnan(predicted) and 0 < last.statistic < last.threshold:
+            # Widths shrink like the root of the number of samples.
+            return last.samples * (last.threshold / last.statistic) ** 2
+        return predicted
 
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""

@@ -1,1 +1,65 @@
-"""Bounds: what the paper predicts, and what no algorithm can beat."""
+"""Bounds: what the paper predicts, what the literature says, and what no algorithm can beat on a given model.
+
+>>> import bestpolicy as bp
+>>> from bestpolicy.bounds import lower_bound, predicted_samples
+>>> mdp = bp.instances.load("two-state")
+>>> bound = lower_bound(mdp, epsilon=0.0, delta=0.05)
+>>> bound.samples_lower_bound < predicted_samples(mdp.problem, mdp.gap, 0.0, 0.05)
+True
+
+The numeric lower bound goes through these files: `search` finds models that are hard to tell from the truth (with the
+convex solver of `nearest`), `alternatives` and `membership` verify them on the plain tables of `tables`, `cutting`
+combines them, `lower` reports. `paper` and `literature` are calculators; `summary` and `figure` show it all.
+"""
+
+from bestpolicy.bounds.alternatives import Alternative
+from bestpolicy.bounds.divergence import (
+    PAPER_CONSTANT,
+    PINSKER_CONSTANT,
+    bernoulli_kl,
+    confidence_divergence,
+    model_divergence,
+    refined_divergence,
+)
+from bestpolicy.bounds.literature import LITERATURE, LiteratureBound, applicable_bounds
+from bestpolicy.bounds.lower import LowerBound, Progress, lower_bound, lower_bounds
+from bestpolicy.bounds.membership import Certificate
+from bestpolicy.bounds.paper import (
+    concentration_rounds,
+    design_phase,
+    expected_rounds_bound,
+    expected_samples_bound,
+    predicted_rounds,
+    predicted_samples,
+    stopping_phase,
+    time_upper_bound,
+)
+from bestpolicy.bounds.summary import Row, bounds_table
+
+__all__ = [
+    "LITERATURE",
+    "PAPER_CONSTANT",
+    "PINSKER_CONSTANT",
+    "Alternative",
+    "Certificate",
+    "LiteratureBound",
+    "LowerBound",
+    "Progress",
+    "Row",
+    "applicable_bounds",
+    "bernoulli_kl",
+    "bounds_table",
+    "concentration_rounds",
+    "confidence_divergence",
+    "design_phase",
+    "expected_rounds_bound",
+    "expected_samples_bound",
+    "lower_bound",
+    "lower_bounds",
+    "model_divergence",
+    "predicted_rounds",
+    "predicted_samples",
+    "refined_divergence",
+    "stopping_phase",
+    "time_upper_bound",
+]

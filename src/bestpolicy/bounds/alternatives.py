@@ -2,8 +2,8 @@
 
 An alternative M' of M may enter a lower bound if (4 conditions, each with a margin for rounding errors)
 
-* it is a linear MDP with the same features: it is stored as a change (dθ, dμ) of the parameters with Σ_s' dμ(s') = 0, so
-  rows φᵀμ' sum to 1 and rewards are φᵀθ' by construction, and every probability is verified to be positive;
+* it is a linear MDP with the same features: it is stored as a change (dθ, dμ) of the parameters with Σ_s' dμ(s') = 0,
+  so rows φᵀμ' sum to 1 and rewards are φᵀθ' by construction, and every probability is verified to be positive;
 * M is absolutely continuous with respect to M' with a finite divergence: *all* entries of M' are strictly positive and
   all rewards lie strictly between 0 and 1, so this holds whichever tiny entries of M are taken for zeros. An entry that
   comes out too small is lifted by mixing a trace of the uniform model into M', which keeps it linear;
@@ -206,7 +206,9 @@ class Verifier:
         )
 
     def _mixed(self, change: Change, mixture: float) -> Change:
-        theta, mu = ((1 - mixture) * old + mixture * new for old, new in zip(change, self.truth.toward_uniform, strict=True))
+        theta, mu = (
+            (1 - mixture) * old + mixture * new for old, new in zip(change, self.truth.toward_uniform, strict=True)
+        )
         return (theta if change[0].any() else change[0]), mu
 
 

@@ -1,9 +1,10 @@
 """Cutting planes: the allocation that no found alternative can fool, and the alternatives that fool it most.
 
-The linear programme max_ω min_k Σ ω KL_k over the alternatives found so far has an optimum ω that trusts them too much. So
-new alternatives are sought at a point between it and the best allocation tried so far (in-out separation), with a
-trace of uniform sampling mixed in, which keeps every divergence in sight. Several targets are searched in each
-iteration: those for which a prediction, the quadratic estimate corrected by what the target's last search gave, is lowest.
+The linear programme max_ω min_k Σ ω KL_k over the alternatives found so far has an optimum ω that trusts them too
+much. So new alternatives are sought at a point between it and the best allocation tried so far (in-out separation),
+with a trace of uniform sampling mixed in, which keeps every divergence in sight. Several targets are searched in
+each iteration: those with the lowest prediction, which is the quadratic estimate corrected by what the target's last
+search gave.
 """
 
 from __future__ import annotations

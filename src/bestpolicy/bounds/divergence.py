@@ -49,7 +49,10 @@ _SERIES_RADIUS = 0.2
 def bernoulli_kl(x: ArrayLike, y: ArrayLike) -> FloatArray:
     """kl(x, y) = x log(x/y) + (1-x) log((1-x)/(1-y)), elementwise; inf where y excludes what x allows."""
     first, second = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
-    if min(first.min(initial=0.0), second.min(initial=0.0)) < 0 or max(first.max(initial=0.0), second.max(initial=0.0)) > 1:
+    if (
+        min(first.min(initial=0.0), second.min(initial=0.0)) < 0
+        or max(first.max(initial=0.0), second.max(initial=0.0)) > 1
+    ):
         raise InvalidInput("probabilities must lie in [0, 1].")
     return reward_divergence(first, second - first)
 
@@ -69,7 +72,7 @@ def excess(u: FloatArray) -> FloatArray:
     u = np.asarray(u, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         direct = u - np.log1p(u)
-        # log(1+u) = 2 artanh(w), w = u/(2+u), and u - 2w = u²/(2+u): the first-order terms are gone before any rounding.
+        # log(1+u) = 2 artanh(w), w = u/(2+u), and u - 2w = u²/(2+u): first-order terms are gone before any rounding.
         w = u / (2 + u)
         square = w * w
         tail = np.zeros_like(u)
@@ -85,14 +88,16 @@ def reward_divergence(means: FloatArray, change: FloatArray) -> FloatArray:
         up = np.where(means > 0, means * excess(change / means), change)
         down = np.where(means < 1, (1 - means) * excess(-change / (1 - means)), -change)
     # At r = 0 or 1 one outcome is impossible; its half of the sum is the linear term alone.
-    return np.maximum(up + down, 0.0)
+    divergence: FloatArray = np.maximum(up + down, 0.0)
+    return divergence
 
 
 def transition_divergence(rows: FloatArray, change: FloatArray) -> FloatArray:
     """KL(p || p + change), summed over the last axis, for distributions `rows` and changes that sum to 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(rows > 0, rows * excess(change / rows), change)
-    return np.maximum(terms.sum(axis=-1), 0.0)
+    divergence: FloatArray = np.maximum(terms.sum(axis=-1), 0.0)
+    return divergence
 
 
 def model_divergence(mdp: LinearMDP, other: LinearMDP) -> FloatArray:

@@ -1,8 +1,8 @@
 """A certified lower bound on the samples of *every* algorithm, for this very model.
 
-Let δ < 1/2 and let M_1 … M_K be alternatives of M: linear models with M ≪ M_k and no policy ε-optimal in both M and M_k. An
-algorithm that returns an ε-optimal policy with probability 1-δ in each of these models satisfies, for every λ in the
-simplex [TJP Prop. 1; Kaufmann, Cappé, Garivier 2016],
+Let δ < 1/2 and let M_1 … M_K be alternatives of M: linear models with M ≪ M_k and no policy ε-optimal in both M and
+M_k. An algorithm that returns an ε-optimal policy with probability 1-δ in each of these models satisfies, for every λ
+in the simplex [TJP Prop. 1; Kaufmann, Cappé, Garivier 2016],
 
     E_M[τ] ≥ kl(δ, 1-δ) / max_{s,a} Σ_k λ_k KL_{M|M_k}(s, a)              (discounted; τ counts samples),
     E_M[τ] ≥ kl(δ, 1-δ) / Σ_h max_{s,a} Σ_k λ_k KL_{M|M_k}(h, s, a)       (episodic; τ counts rounds of H samples).
@@ -232,7 +232,8 @@ def _conclude(
     problem = mdp.problem
     shape = problem.mask.shape if problem.horizon is None else (problem.stages, *problem.mask.shape)
     allocation = np.broadcast_to(problem.mask / problem.mask.sum(), shape)
-    time, kept, weights, gap = 0.0, (), np.zeros(0), float("inf")
+    time, weights, gap = 0.0, np.zeros(0), float("inf")
+    kept: tuple[Alternative, ...] = ()
     if planes is not None and planes.alternatives:
         time, kept, weights, gap = planes.time, planes.active, planes.active_weights, planes.gap
         allocation = planes.search.truth.on_pairs(planes.centre).reshape(shape)

@@ -8,8 +8,8 @@ under M'. It is not enough that π*_M is not ε-optimal in M', because an algori
    state s and weight ν have (1-ν) g(s,a) + ν g'(s,a) > ε for every a, no distribution over actions satisfies both. This
    holds for stochastic policies as well.
 2. *Restricted values.* Let N be the actions that some policy of Π_ε(M) may play. If the best policy within N loses more
-   than ε in M' somewhere, the sets are disjoint. Deterministic policies; stochastic ones too if ε = 0, where N is the set of
-   optimal actions and the test is exact.
+   than ε in M' somewhere, the sets are disjoint. Deterministic policies; stochastic ones too if ε = 0, where N is the
+   set of optimal actions and the test is exact.
 3. *Branch and bound* over deterministic policies: a node keeps a set of actions for each state; the best policy of the
    node bounds all of them in either model, actions whose choice already loses more than ε are struck out, and what is
    left is split at one state. An empty tree is a proof. A policy found in both sets, or a spent node limit, is a "no".
@@ -114,9 +114,7 @@ class Reference:
         return actions, reached
 
 
-def certify(
-    reference: Reference, other: Table, *, node_limit: int = 0, deadline: float = np.inf
-) -> Certificate | None:
+def certify(reference: Reference, other: Table, *, node_limit: int = 0, deadline: float = np.inf) -> Certificate | None:
     """Try to prove that Π_ε(M) and Π_ε(M') are disjoint.
 
     Parameters
@@ -212,15 +210,15 @@ def _choice_losses(table: Table, optimum: Solution, best: Solution, actions: Boo
         reach = least_reach(table.rows, actions, stage)
         # From the start that is hurt most; regrets within the set are not negative, outside of it they do not matter.
         with np.errstate(invalid="ignore"):
-            losses[stage] = (before[:, None, None] + reach[:, :, None] * np.where(actions[stage], regret, 0.0)).max(axis=0)
+            losses[stage] = (before[:, None, None] + reach[:, :, None] * np.where(actions[stage], regret, 0.0)).max(
+                axis=0
+            )
     return losses
 
 
-def _search_tree(
-    reference: Reference, other: Table, optimum: Solution, node_limit: int, deadline: float
-) -> int | None:
+def _search_tree(reference: Reference, other: Table, optimum: Solution, node_limit: int, deadline: float) -> int | None:
     """Return the number of nodes of a tree that proves disjointness, or None."""
-    problem, epsilon = reference.table.problem, reference.epsilon
+    problem = reference.table.problem
     # Actions with identical features are identical in both models: one of them stands for all.
     stack = [reference.actions & problem.distinct]
     stack[0] |= ~stack[0].any(axis=2, keepdims=True) & reference.actions

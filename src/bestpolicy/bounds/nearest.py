@@ -31,6 +31,7 @@ Change = tuple[FloatArray, FloatArray]
 
 _DENSE_LIMIT = 3e7  # entries of the table of φφᵀ
 _ACCURACY = 2e-4  # relative accuracy of the value
+_SCREEN_SMOOTHING = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +66,9 @@ class NearestModel:
         features = truth.features
         self.diagonal = bool(((features != 0).sum(axis=1) == 1).all())
         if self.diagonal:
-            self._triangle = np.diag(np.linalg.norm(features, axis=0))
+            self._triangle: FloatArray = np.diag(np.linalg.norm(features, axis=0))
         else:
-            self._triangle = np.linalg.qr(features, mode="r")
+            self._triangle = np.asarray(np.linalg.qr(features, mode="r"))
         self._inverse_triangle: FloatArray = np.linalg.inv(self._triangle)
         self.features: FloatArray = features @ self._inverse_triangle
         self.rows: FloatArray = np.ascontiguousarray(truth.rows.transpose(0, 2, 1))  # (stages, S, n)
@@ -85,9 +86,7 @@ class NearestModel:
         """KL of M from M + change at the allowed pairs, (stages, n)."""
         truth = self.truth
         moved = truth.features @ change[1].transpose(0, 2, 1)
-        return reward_divergence(truth.rewards, change[0] @ truth.features.T) + transition_divergence(
-            truth.rows, moved
-        )
+        return reward_divergence(truth.rewards, change[0] @ truth.features.T) + transition_divergence(truth.rows, moved)
 
     def solve(
         self,
@@ -134,9 +133,7 @@ class NearestModel:
         theta, mu = (smoothing / (1 + smoothing) * part for part in self._uniform)
         if start is not None:
             warm = self._inward(start)
-            theta, mu = (
-                (1 - smoothing) * old + smoothing * new for old, new in zip(warm, self._uniform, strict=True)
-            )
+            theta, mu = ((1 - smoothing) * old + smoothing * new for old, new in zip(warm, self._uniform, strict=True))
         if self.rewards_known:
             theta = np.zeros_like(theta)
         reached = task.inner(theta[..., None], mu[..., None])[:, 0]
@@ -153,15 +150,36 @@ class NearestModel:
                 return True
         return False
 
-    def curvature(self, weights: FloatArray, smoothing: float) -> tuple[FloatArray, FloatArray]:
-        """Inverse Fisher blocks of the smoothed truth in whitened coordinates: (stages, d, d), (stages, S, d, d)."""
-        rewards, rows = self._smoothed(smoothing)
+    def spreads(self, weights: FloatArray, after: FloatArray, gradients: FloatArray) -> FloatArray:
+        """Σ_h y_hᵀB_h y_h: how far a value with gradient y moves per unit of divergence, near M, (targets,).
+
+        Moving it by z costs about z²/(2 Σ_h y_hᵀB_h y_h), with the Fisher information H of the rows (smoothed a little) and
+
+            B_h = H₀⁻¹ + Σ V²H⁻¹ - (Σ V H⁻¹)(Σ H⁻¹)⁻¹(Σ V H⁻¹)          (sums over next states, V the weights `after`).
+
+        Parameters
+        ----------
+        weights : array (stages, n)
+        after : array (stages, S)
+            What a unit of probability of a next state is worth: γV, or V_{h+1}.
+        gradients : array (targets, stages, d)
+            y_h.
+        """
+        rewards, rows = self._smoothed(_SCREEN_SMOOTHING)
+        inverse = self._inverse(self._blocks(weights[:, None, :] / rows))
         theta_inverse = self._inverse(self._blocks(weights / (rewards * (1 - rewards))))
-        mu_inverse = self._inverse(self._blocks(weights[:, None, :] / rows))
+        if self.rewards_known:
+            theta_inverse = np.zeros_like(theta_inverse)
+        total = inverse.sum(axis=1)
+        once, twice = (np.einsum("hs,hs...->h...", factor, inverse) for factor in (after, after**2))
+        y = gradients @ self._inverse_triangle
+        spreads: FloatArray
         if self.diagonal:
-            eye = np.eye(self.features.shape[1])
-            theta_inverse, mu_inverse = theta_inverse[..., None] * eye, mu_inverse[..., None] * eye
-        return (np.zeros_like(theta_inverse) if self.rewards_known else theta_inverse), mu_inverse
+            spreads = np.einsum("thi,hi->t", y**2, theta_inverse + twice - once**2 / total)
+        else:
+            gain = theta_inverse + twice - once @ np.linalg.solve(total, once)
+            spreads = np.einsum("thi,thi->t", np.einsum("thi,hij->thj", y, gain), y)
+        return spreads
 
     def _newton_step(self, iterate: _Iterate, task: _Task, smoothing: float) -> float:
         """Move the iterate by a damped Newton step; return the largest relative change it asked for."""

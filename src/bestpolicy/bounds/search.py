@@ -11,8 +11,7 @@ find the nearest model under that constraint (`nearest`), update the policies, r
 rewards alone and changes that preserve V* are covered by the first step, which is exact for them. The result
 is scaled along the ray from M, M + α(M' - M), to the smallest α that still passes; the set of linear models is convex.
 
-Which targets are worth the effort is told by the quadratic approximation at M: the cost of a shift z of the advantage
-is z² / (2 Σ_h y_hᵀB_h y_h), B_h = H₀⁻¹ + γ² [Σ V²H⁻¹ - (Σ V H⁻¹)(Σ H⁻¹)⁻¹(Σ V H⁻¹)], with H the Fisher information of the rows.
+Which targets are worth the effort is told by the quadratic approximation at M (`NearestModel.spreads`).
 """
 
 from __future__ import annotations
@@ -23,41 +22,15 @@ from time import monotonic
 import numpy as np
 
 from bestpolicy.bounds.alternatives import Alternative, Verifier, value_gradient
-from bestpolicy.bounds.membership import least_reach
 from bestpolicy.bounds.nearest import Change, Constraint
 from bestpolicy.bounds.tables import Solution, Table, evaluate, following_values, solve
+from bestpolicy.bounds.targets import Target, advantage_gradients, all_targets
 from bestpolicy.problem import FloatArray, IntArray
 
-_SCREEN_SMOOTHING = 1e-2
 _MAX_RELINEARISATIONS = 7
 _GOOD_ENOUGH = 2e-3  # relative improvement below which re-linearising ends
 _MAX_DEFENDERS = 6
 _CLOSE = 1e-4  # relative precision of the scaling
-
-
-@dataclass(frozen=True)
-class Target:
-    """An action to be made attractive.
-
-    Attributes
-    ----------
-    stage, state, action : int
-    shift : float
-        By how much its advantage has to grow, to first order.
-    check_stage, check_state : int
-        Where the loss of near-optimal policies is measured.
-    seeded : bool
-        Begin by beating the optimal policy alone, and see which policies that makes attractive. For ε > 0, where it
-        often takes several changed actions together to leave Π_ε(M).
-    """
-
-    stage: int
-    state: int
-    action: int
-    shift: float
-    check_stage: int
-    check_state: int
-    seeded: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,20 +52,16 @@ class Search:
     def __init__(self, verifier: Verifier) -> None:
         self.verifier = verifier
         self.truth, self.reference, self.nearest = verifier.truth, verifier.reference, verifier.nearest
-        self.targets = self._all_targets()
-        self._gradients = self._advantage_gradients()
+        self.targets = all_targets(self.truth, self.reference)
+        self._gradients = advantage_gradients(self.truth, self.reference, self.targets)
+        self._shifts = np.array([target.shift for target in self.targets])
 
     def estimates(self, weights: FloatArray) -> FloatArray:
         """Approximate cost Σ ω KL of each target's best alternative, (targets,)."""
         problem = self.truth.problem
-        theta_inverse, mu_inverse = self.nearest.curvature(weights, _SCREEN_SMOOTHING)
         after = problem.continuation * following_values(problem, self.reference.optimum.values)
-        first = np.einsum("hs,hsij->hij", after, mu_inverse)
-        second = np.einsum("hs,hsij->hij", after**2, mu_inverse)
-        gain = theta_inverse + second - first @ np.linalg.solve(mu_inverse.sum(axis=1), first)
-        spread = np.einsum("thi,hij,thj->t", self._gradients, gain, self._gradients, optimize=True)
-        shifts = np.array([target.shift for target in self.targets])
-        return shifts**2 / (2 * np.maximum(spread, 1e-300))
+        spread = self.nearest.spreads(weights, after, self._gradients)
+        return self._shifts**2 / (2 * np.maximum(spread, 1e-300))
 
     def find(
         self,
@@ -283,64 +252,6 @@ class Search:
         policy = self.reference.optimum.policy.copy()
         policy[target.stage, target.state] = target.action
         return policy
-
-    def _all_targets(self) -> list[Target]:
-        problem, reference = self.truth.problem, self.reference
-        optimum, epsilon = reference.optimum, reference.epsilon
-        everywhere = np.arange(problem.states)
-        chosen = np.zeros(reference.actions.shape, dtype=np.bool_)
-        np.put_along_axis(chosen, optimum.policy[:, :, None], True, axis=2)
-        others = np.broadcast_to(problem.distinct, reference.actions.shape) & ~chosen
-        if epsilon == 0:
-            others = others & ~reference.actions
-        targets = []
-        if problem.horizon is None:
-            kernel = self.truth.table.rows[0][everywhere, optimum.policy[0]]
-            visits = np.linalg.inv(np.eye(problem.states) - problem.continuation * kernel)
-        for stage in range(problem.stages):
-            if problem.horizon is not None:
-                reach = least_reach(self.truth.table.rows, chosen, stage)
-            for state, action in np.argwhere(others[stage]):
-                gap = float(optimum.values[stage, state] - optimum.q_values[stage, state, action])
-                check, repeats = (stage, int(state)), 1.0
-                if problem.horizon is None:
-                    rows = self.truth.table.rows[0][state]
-                    turn = problem.continuation * (rows[action] - kernel[state]) @ visits[:, state]
-                    repeats = float(visits[state, state] / (1 - turn))
-                elif epsilon > 0:
-                    check, repeats = (0, int(reach[:, state].argmax())), float(reach[:, state].max())
-                if not (reference.checkpoints[check] and repeats > 1e-9):
-                    continue
-                place = stage, int(state), int(action), gap + epsilon / repeats, *check
-                if not reference.actions[stage, state, action]:
-                    targets.append(Target(*place))
-                if epsilon > 0:
-                    targets.append(Target(*place, seeded=True))
-        return targets
-
-    def _advantage_gradients(self) -> FloatArray:
-        """y_h of each target's advantage at the truth, in whitened coordinates, (targets, stages, d)."""
-        problem, table = self.truth.problem, self.truth.table
-        everywhere, policy = np.arange(problem.states), self.reference.optimum.policy
-        gradients = np.zeros((len(self.targets), problem.stages, problem.dimension))
-        if not self.targets:
-            return gradients
-        stages, states, actions = np.array([(t.stage, t.state, t.action) for t in self.targets]).T
-        direct = problem.features[states, actions] - problem.features[states, policy[stages, states]]
-        moved = table.rows[stages, states, actions] - table.rows[stages, states, policy[stages, states]]
-        gradients[np.arange(len(stages)), stages] = direct
-        played = problem.features[everywhere[None], policy]
-        if problem.horizon is None:
-            kernel = table.rows[0][everywhere, policy[0]]
-            future = np.linalg.solve(np.eye(problem.states) - problem.continuation * kernel, played[0])
-            gradients[:, 0] += problem.continuation * moved @ future
-        else:
-            visits = np.zeros_like(moved)
-            for h in range(1, problem.stages):
-                visits = visits @ table.rows[h - 1][everywhere, policy[h - 1]]
-                visits[stages == h - 1] = moved[stages == h - 1]
-                gradients[:, h] += visits @ played[h]
-        return gradients @ self.nearest._inverse_triangle
 
 
 def _mixture(first: Change, second: Change, share: float) -> Change:

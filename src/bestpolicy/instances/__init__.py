@@ -107,9 +107,7 @@ class Instance:
             )
         settings = dict(self.settings)
         if not overrides.keys().isdisjoint({"discount", "horizon"}):
-            settings = {
-                name: value for name, value in settings.items() if name not in ("discount", "horizon")
-            }
+            settings = {name: value for name, value in settings.items() if name not in ("discount", "horizon")}
         return self.construct(**(settings | overrides), name=self.name)
 
 
@@ -128,9 +126,7 @@ def load(name: str, **overrides: Any) -> LinearMDP:
     **overrides
         Parameters of the family to change, such as ``discount=0.95``, ``horizon=5`` or ``seed=3``.
     """
-    known = {
-        key.lower(): instance for instance in _CATALOGUE for key in (instance.name, instance.alias) if key
-    }
+    known = {key.lower(): instance for instance in _CATALOGUE for key in (instance.name, instance.alias) if key}
     instance = known.get(str(name).lower())
     if instance is None:
         names = [each.name for each in _CATALOGUE]

@@ -24,9 +24,7 @@ def stationary_mdp(problem: Problem, *, theta: FloatArray, mu: FloatArray, name:
     return LinearMDP(problem, theta=theta, mu=mu, name=name)
 
 
-def staged_mdp(
-    problem: Problem, *, thetas: Sequence[FloatArray], mus: Sequence[FloatArray], name: str
-) -> LinearMDP:
+def staged_mdp(problem: Problem, *, thetas: Sequence[FloatArray], mus: Sequence[FloatArray], name: str) -> LinearMDP:
     """Build a model from one θ (d,) and one μ (S, d) a stage."""
     if problem.horizon is None:
         return LinearMDP(problem, theta=thetas[0], mu=mus[0], name=name)

@@ -75,9 +75,7 @@ def hard_discounted(
     features[1, :, -1] = 1.0
     mask = np.ones((2, len(signs)), dtype=np.bool_)
     mask[1, 1:] = False
-    problem = Problem(
-        features, discount=discount_or_default(discount, horizon, 0.9), horizon=horizon, mask=mask
-    )
+    problem = Problem(features, discount=discount_or_default(discount, horizon, 0.9), horizon=horizon, mask=mask)
     rate = 1 / problem.stages if problem.discount is None else 1 - problem.discount
     _check_tilt(tilt, rate)
     slopes = np.full(signs.shape[1], tilt / signs.shape[1]) / alpha
@@ -144,15 +142,11 @@ def _sign_vectors(dimension: int) -> FloatArray:
     """Return all sign vectors of length d-2, shape (2^(d-2), d-2)."""
     require_whole(3, dimension=dimension)
     if dimension > 18:
-        raise InvalidInput(
-            f"dimension must be at most 18 (there are 2^(d-2) actions). Got {dimension} instead."
-        )
+        raise InvalidInput(f"dimension must be at most 18 (there are 2^(d-2) actions). Got {dimension} instead.")
     return np.array(list(product((-1.0, 1.0), repeat=dimension - 2)))
 
 
 def _check_tilt(tilt: float, rate: float) -> None:
     largest = min(rate, 1 - rate)
     if tilt > largest:
-        raise InvalidInput(
-            f"tilt must be at most {largest:g}, or probabilities leave [0, 1]. Got {tilt:g} instead."
-        )
+        raise InvalidInput(f"tilt must be at most {largest:g}, or probabilities leave [0, 1]. Got {tilt:g} instead.")

@@ -107,9 +107,7 @@ def low_rank(
     rng = np.random.default_rng(seed)
     weights = _mixture_weights(rng, states, actions, dimension, concentration, anchors=False)
     to_features, to_parameters = _whitening_maps(weights.reshape(-1, dimension))
-    problem = Problem(
-        weights @ to_features, discount=discount_or_default(discount, horizon, 0.8), horizon=horizon
-    )
+    problem = Problem(weights @ to_features, discount=discount_or_default(discount, horizon, 0.8), horizon=horizon)
     thetas, mus = _prototypes(rng, problem, spread)
     return staged_mdp(
         problem,
@@ -220,9 +218,7 @@ def _mixture_weights(
     return weights.reshape(states, actions, dimension)
 
 
-def _prototypes(
-    rng: np.random.Generator, problem: Problem, spread: float
-) -> tuple[list[FloatArray], list[FloatArray]]:
+def _prototypes(rng: np.random.Generator, problem: Problem, spread: float) -> tuple[list[FloatArray], list[FloatArray]]:
     """Draw rewards (d,) and next-state distributions, as μ (S, d), for each stage."""
     thetas, mus = [], []
     for _ in range(problem.stages):

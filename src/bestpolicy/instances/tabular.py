@@ -53,8 +53,7 @@ def tabular(
     shape = rows.shape[-3:-1]
     if means.shape[-2:] != shape or rows.shape[-1] != shape[0]:
         raise InvalidInput(
-            f"transitions (S, A, S) and rewards (S, A) must agree. "
-            f"Got {rows.shape} and {means.shape} instead."
+            f"transitions (S, A, S) and rewards (S, A) must agree. Got {rows.shape} and {means.shape} instead."
         )
     allowed = np.ones(shape, dtype=np.bool_) if mask is None else np.asarray(mask, dtype=np.bool_)
     if allowed.shape != shape:
@@ -115,9 +114,7 @@ def _one_hot(allowed: BoolArray) -> FloatArray:
     return features.reshape(*allowed.shape, -1)
 
 
-def _with_or_without_steps(
-    name: str, value: ArrayLike, axes: tuple[str, ...], steps: tuple[str, ...]
-) -> FloatArray:
+def _with_or_without_steps(name: str, value: ArrayLike, axes: tuple[str, ...], steps: tuple[str, ...]) -> FloatArray:
     has_steps = steps and np.ndim(value) == len(axes) + 1
     return as_floats(name, value, (*steps, *axes) if has_steps else axes)
 

@@ -1,0 +1,172 @@
+"""One table for a person, one dictionary for a program: what is needed, what is predicted, what is proved.
+
+Rows are ordered as a reader asks: what can no algorithm beat on this model; what will the paper's algorithm need; what
+is it proved to need; what does the literature say for models of this size. The ratio of a row is its number of samples
+over the certified lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bestpolicy.bounds.alternatives import Alternative
+from bestpolicy.bounds.divergence import PINSKER_CONSTANT, confidence_divergence
+from bestpolicy.bounds.literature import applicable_bounds
+from bestpolicy.bounds.lower import LowerBound, Progress, RewardLaw, lower_bound
+from bestpolicy.bounds.paper import expected_samples_bound, predicted_samples, time_upper_bound
+
+if TYPE_CHECKING:
+    from bestpolicy.mdp import LinearMDP
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table.
+
+    Attributes
+    ----------
+    what : str
+    samples : float
+        Simulator calls; inf if it never stops.
+    ratio : float or None
+        Over the certified lower bound; None if that is 0 or the row does not count simulator calls.
+    note : str
+    """
+
+    what: str
+    samples: float
+    ratio: float | None
+    note: str
+
+
+def bounds_table(
+    mdp: LinearMDP,
+    epsilon: float,
+    delta: float,
+    *,
+    tolerance: float = 1e-3,
+    max_seconds: float = 60.0,
+    rewards: RewardLaw = "bernoulli",
+    also: Iterable[Alternative] = (),
+    callback: Callable[[Progress], object] | None = None,
+    literature: bool = True,
+) -> tuple[dict[str, Any], list[Row]]:
+    """Compute the bounds of a model, for `--json` and for the terminal.
+
+    Parameters
+    ----------
+    mdp : LinearMDP
+    epsilon, delta : float
+    tolerance, max_seconds, rewards, also, callback
+        Of `lower_bound`.
+    literature : bool, optional
+        Whether the table lists the bounds of the literature too.
+
+    Returns
+    -------
+    summary : dict
+        Only numbers, strings, lists and dictionaries; infinite numbers are None.
+    rows : list of Row
+    """
+    bound = lower_bound(
+        mdp,
+        epsilon,
+        delta,
+        tolerance=tolerance,
+        max_seconds=max_seconds,
+        rewards=rewards,
+        also=also,
+        callback=callback,
+    )
+    return summarise(mdp, bound), table_rows(mdp, bound, literature=literature)
+
+
+def summarise(mdp: LinearMDP, bound: LowerBound) -> dict[str, Any]:
+    """Everything of `bounds --json` for a bound at hand."""
+    problem, epsilon, delta = mdp.problem, bound.epsilon, bound.delta
+    name = _algorithm(mdp)
+    closest = bound.closest
+    return {
+        "model": mdp.name,
+        "epsilon": epsilon,
+        "delta": delta,
+        "gap": _finite(mdp.gap),
+        "characteristic_time": bound.characteristic_time,
+        "allocation": bound.allocation.tolist(),
+        "rounds_lower_bound": bound.rounds_lower_bound,
+        "samples_lower_bound": bound.samples_lower_bound,
+        "alternatives": {
+            "count": len(bound.alternatives),
+            "closest": None if closest is None else _describe(mdp, closest),
+            "all_policies": bound.all_policies,
+        },
+        "search_gap": _finite(bound.search_gap),
+        "seconds": bound.seconds,
+        "interrupted": bound.interrupted,
+        "reason": bound.reason,
+        "upper": _finite(time_upper_bound(problem, mdp.gap, epsilon)),
+        "upper_pinsker": _finite(time_upper_bound(problem, mdp.gap, epsilon, divergence_constant=PINSKER_CONSTANT)),
+        "predicted": {name: _finite(predicted_samples(problem, mdp.gap, epsilon, delta))},
+        "proved": {name: _finite(expected_samples_bound(problem, mdp.gap, epsilon, delta))},
+        "assumptions": bound.assumptions,
+    }
+
+
+def table_rows(mdp: LinearMDP, bound: LowerBound, *, literature: bool = True) -> list[Row]:
+    """Lines of the table for a bound at hand."""
+    problem, epsilon, delta, gap = mdp.problem, bound.epsilon, bound.delta, mdp.gap
+    floor = bound.samples_lower_bound
+
+    def row(what: str, samples: float, note: str, *, comparable: bool = True) -> Row:
+        return Row(what, samples, samples / floor if comparable and floor > 0 else None, note)
+
+    name = _algorithm(mdp)
+    ceiling = problem.stages * time_upper_bound(problem, gap, epsilon) * confidence_divergence(delta)
+    rows = [
+        row("any algorithm, at least", floor, f"certified by {len(bound.alternatives)} alternative models"),
+        row("the paper's estimate of that bound", ceiling, "U* kl(δ, 1-δ) ≥ T* kl(δ, 1-δ): not a lower bound"),
+        row(f"{name}, predicted", predicted_samples(problem, gap, epsilon, delta), "solves t = U* β(δ, t)"),
+        row(
+            f"{name}, proved on average",
+            expected_samples_bound(problem, gap, epsilon, delta),
+            "Theorem 4, corrected",
+        ),
+    ]
+    if literature:
+        for entry in applicable_bounds(problem, epsilon, delta):
+            scale = 1 if entry.counts == "samples" else problem.stages
+            kind = "worst model of this size" if entry.kind == "lower" else "guarantee"
+            doubt = "" if entry.constant_certain else "; order of magnitude only"
+            rows.append(
+                row(
+                    f"{entry.name} ({entry.reference})",
+                    scale * entry.value(problem, epsilon, delta),
+                    f"{kind}: {entry.formula}{doubt}",
+                    comparable=False,
+                )
+            )
+    return rows
+
+
+def _algorithm(mdp: LinearMDP) -> str:
+    return "gss" if mdp.problem.horizon is None else "gss-e"
+
+
+def _describe(mdp: LinearMDP, alternative: Alternative) -> dict[str, Any]:
+    episodic = mdp.problem.horizon is not None
+    return {
+        "step": alternative.stage if episodic else None,
+        "state": alternative.state,
+        "action": alternative.action,
+        "reward_distance": alternative.reward_distance,
+        "row_distance": alternative.row_distance,
+        "loss_of_optimal_policy": alternative.loss,
+        "test": alternative.certificate.test,
+        "description": alternative.describe(episodic),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if abs(value) < float("inf") else None
