@@ -53,7 +53,7 @@ class Unreliable(bp.ExactSimulator):
 def test_workers_that_die_raise_or_hang_are_replaced(tmp_path):
     expected = bp.identify(bp.ExactSimulator(MDP), **SETTINGS)
     model = Unreliable(MDP, tmp_path, ["raise", "die", "hang"])
-    result = bp.identify(model, **SETTINGS, executor=POOL, query_seconds=5)
+    result = bp.identify(model, **SETTINGS, executor=POOL, query_seconds=8)
     assert {path.name for path in tmp_path.iterdir()} == {"raise", "die", "hang"}
     assert result.statistic == expected.statistic
 

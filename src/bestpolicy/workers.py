@@ -20,6 +20,8 @@ from bestpolicy.estimation import Tally
 from bestpolicy.simulators import GenerativeModel
 from bestpolicy.study import Query, Study
 
+_POLL_SECONDS = 0.1
+
 
 class Crew:
     """Workers that answer the queries of a study.
@@ -33,7 +35,7 @@ class Crew:
     retries : int
         How often a query is tried again.
     query_seconds : float, optional
-        Time limit for one query, counted from when it was handed out.
+        Time limit for one query, counted from when it begins (on a new process, its start included).
     """
 
     def __init__(
@@ -48,26 +50,30 @@ class Crew:
         self._retries, self._query_seconds = retries, query_seconds
         self._executor = hire()
         self._failures: dict[int, int] = {}
+        self._begun: dict[Future[Tally], float] = {}
+        self._watched = 0.0
 
     def answer(self, study: Study) -> None:
         """Hand out the queries that await an answer, and tell the answers as they come."""
-        flying: dict[Future[Tally], tuple[Query, float]] = {}
+        flying: dict[Future[Tally], Query] = {}
         try:
             for query in study.ask():
                 self._send(query, flying)
             while flying:
-                patience = None if self._query_seconds is None else self._query_seconds / 10
-                ready, _ = wait(flying, timeout=patience, return_when=FIRST_COMPLETED)
-                lost: list[tuple[Query, Any]] = []
+                ready, _ = wait(flying, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+                failed: list[tuple[Query, Any]] = []
+                broken: list[tuple[Query, Any, bool]] = []
                 for future in ready:
-                    query, _ = flying.pop(future)
+                    query = flying.pop(future)
+                    begun = self._begun.pop(future, None) is not None
                     try:
                         study.tell(query, future.result())
-                    except (SimulatorError, BrokenExecutor, CancelledError, OSError) as error:
-                        lost.append((query, error))
-                lost += self._overdue(flying)
-                if lost:
-                    self._try_again(study, lost, flying)
+                    except (BrokenExecutor, CancelledError) as error:
+                        broken.append((query, error, begun))
+                    except (SimulatorError, OSError) as error:
+                        failed.append((query, error))
+                self._watch(flying)
+                self._try_again(study, failed + self._overdue(flying) + self._suspects(broken, flying), flying)
         finally:
             for future in flying:
                 future.cancel()
@@ -76,33 +82,52 @@ class Crew:
         """Let the workers go."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _send(self, query: Query, flying: dict[Future[Tally], tuple[Query, float]]) -> None:
+    def _send(self, query: Query, flying: dict[Future[Tally], Query]) -> None:
         try:
             future = self._executor.submit(measure, self._model, query)
         except BrokenExecutor:
             self._replace_executor()
             future = self._executor.submit(measure, self._model, query)
-        flying[future] = (query, time.monotonic())
+        flying[future] = query
 
-    def _overdue(self, flying: dict[Future[Tally], tuple[Query, float]]) -> list[tuple[Query, Any]]:
+    def _watch(self, flying: dict[Future[Tally], Query]) -> None:
+        """Note which queries have begun: the clock starts then, not when they are handed in."""
+        if time.monotonic() < self._watched + _POLL_SECONDS:
+            return
+        self._watched = time.monotonic()
+        for future in flying:
+            if future.running():
+                self._begun.setdefault(future, time.monotonic())
+
+    def _suspects(
+        self, broken: list[tuple[Query, Any, bool]], flying: dict[Future[Tally], Query]
+    ) -> list[tuple[Query, Any]]:
+        """When a worker dies the whole pool breaks: only queries that had begun may be to blame."""
+        broken.sort(key=lambda entry: entry[0].index)
+        suspects = [entry for entry in broken if entry[2]] or broken[:1]
+        for query, _, _ in broken:
+            if not any(query is suspect[0] for suspect in suspects):
+                self._send(query, flying)
+        return [(query, reason) for query, reason, _ in suspects]
+
+    def _overdue(self, flying: dict[Future[Tally], Query]) -> list[tuple[Query, Any]]:
         """Give up on the queries that take too long, and on the workers that hold them."""
         if self._query_seconds is None:
             return []
-        limit = time.monotonic() - self._query_seconds
-        late = [(future, query) for future, (query, sent) in flying.items() if sent < limit and future.running()]
+        now = time.monotonic()
+        late = {future for future in flying if self._begun.get(future, now) < now - self._query_seconds}
         if not late:
             return []
-        lost = [(query, f"no answer within {self._query_seconds:g} s") for _, query in late]
-        innocent = [query for future, (query, _) in flying.items() if future not in {late_one for late_one, _ in late}]
+        lost = [(flying[future], f"no answer within {self._query_seconds:g} s") for future in late]
+        innocent = [query for future, query in flying.items() if future not in late]
         flying.clear()
+        self._begun.clear()
         self._replace_executor()
         for query in innocent:
             self._send(query, flying)
         return lost
 
-    def _try_again(
-        self, study: Study, lost: list[tuple[Query, Any]], flying: dict[Future[Tally], tuple[Query, float]]
-    ) -> None:
+    def _try_again(self, study: Study, lost: list[tuple[Query, Any]], flying: dict[Future[Tally], Query]) -> None:
         for query, reason in lost:
             self._failures[query.index] = self._failures.get(query.index, 0) + 1
             if self._failures[query.index] > self._retries:

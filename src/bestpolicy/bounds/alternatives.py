@@ -125,11 +125,11 @@ class Verifier:
         features, size = truth.features, np.abs(truth.features)
         eps = (truth.problem.dimension + 4) * np.finfo(np.float64).eps
         rows = truth.rows + features @ mu_change.transpose(0, 2, 1)
-        row_error = eps * (size @ np.abs(mu_change).transpose(0, 2, 1) + truth.rows)
-        if (rows <= row_error + _FLOOR).any():
+        change_error = eps * (size @ np.abs(mu_change).transpose(0, 2, 1))
+        if (rows <= change_error + eps * truth.rows + _FLOOR).any():
             return False
-        # Sums: what is left of Σ dμ after rounding must be rounding.
-        if (np.abs(features @ mu_change.sum(axis=1).T) > 10 * row_error.sum(axis=2).T).any():
+        # Rows still sum to 1: what is left of Σ dμ must be rounding errors.
+        if (np.abs(features @ mu_change.sum(axis=1).T) > 10 * change_error.sum(axis=2).T).any():
             return False
         if not theta_change.any():
             return True

@@ -19,6 +19,7 @@ from bestpolicy.problem import FloatArray
 
 _TARGETS, _ATTEMPTS = 6, 12  # successful and other searches per iteration
 _SWEEP = 40  # searches of the last look around
+_SLEEP = 8  # iterations for which a target that only repeats others is left alone
 _NODE_LIMIT = 60
 _PATIENCE, _PROGRESS = 25, 1.005  # iterations in which the bound has to grow by this factor
 _EFFORT, _ENOUGH = 30, 0.01  # after so many iterations this gap will do
@@ -60,6 +61,7 @@ class CuttingPlanes:
         self._owners: list[int] = []  # index of the target, -1 for alternatives that were given
         self._corrections = np.ones(len(search.targets))
         self._tried = np.zeros(len(search.targets), dtype=np.int64)
+        self._asleep_until = np.zeros(len(search.targets), dtype=np.int64)
         self._kinds = np.array([int(target.seeded) for target in search.targets], dtype=np.int64)
         self._luck = np.ones((2, 2))  # (kind, failures and successes)
         self._history = [0.0]
@@ -128,6 +130,7 @@ class CuttingPlanes:
         lowest = costs.min(initial=np.inf)
         successes = 0
         order = np.argsort(predictions)
+        order = order[self._asleep_until[order] <= self._iterations]
         promising = order[predictions[order] <= within * lowest][:attempts]
         # A quarter of the effort goes to targets never tried: estimates are poor where ε is large.
         fresh = order[self._tried[order] == 0][: attempts // 4] if search.reference.epsilon > 0 else order[:0]
@@ -153,7 +156,8 @@ class CuttingPlanes:
             cost = search.cost(query, found)
             if self._is_known(found, query, cost):
                 # Many targets may lead to the same model; let others have their turn.
-                self._corrections[target] = 2 * max(cost / estimates[target], self._corrections[target])
+                self._corrections[target] = cost / estimates[target]
+                self._asleep_until[target] = self._iterations + _SLEEP
                 continue
             if search.reference.epsilon > 0 and cost < 1.2 * lowest:
                 found = search.shrunk(found, _NODE_LIMIT, self.deadline)

@@ -7,8 +7,8 @@ Two kinds, which must not be mixed up with the numeric lower bound of this room:
 * *orders of algorithms*: what an algorithm is proved to need in the worst case, up to logarithms and constants.
 
 Many of the theorems have unspecified constants; those are set to 1 and the entry says so (`constant_certain` is
-False), so the value is good for comparing exponents and nothing else. Episodes of online algorithms are not samples of a
-generative model: one episode is H transitions that cannot be chosen freely. S·A counts the allowed pairs.
+False), so the value is good for comparing exponents and nothing else. Episodes of online algorithms are not samples
+of a generative model: one episode is H transitions that cannot be chosen freely. S·A counts the allowed pairs.
 """
 
 from __future__ import annotations

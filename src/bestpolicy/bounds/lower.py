@@ -207,7 +207,7 @@ def _search(
     planes: CuttingPlanes, tolerance: float, begin: float, callback: Callable[[Progress], object] | None
 ) -> str:
     if not planes.search.targets:
-        return "no action has to be told apart: every policy that can be played is near-optimal in every model tried"
+        return "nothing has to be told apart: every policy is ε-optimal"
     while True:
         planes.iterate(tolerance)
         if callback is not None:

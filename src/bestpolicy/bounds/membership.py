@@ -98,7 +98,8 @@ class Reference:
             probe = actions.copy()
             probe[stage, state] = False
             probe[stage, state, action] = True
-            if shrink(table, self.optimum, probe, epsilon) is None:
+            best = solve(table, probe, self.optimum.policy)
+            if (self.optimum.values[0] - best.values[0] > epsilon + 2 * (self.optimum.error + best.error)).any():
                 actions[stage, state, action] = False
         return actions
 

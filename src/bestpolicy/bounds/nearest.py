@@ -66,9 +66,10 @@ class NearestModel:
         features = truth.features
         self.diagonal = bool(((features != 0).sum(axis=1) == 1).all())
         if self.diagonal:
-            self._triangle: FloatArray = np.diag(np.linalg.norm(features, axis=0))
+            triangle = np.diag(np.linalg.norm(features, axis=0))
         else:
-            self._triangle = np.asarray(np.linalg.qr(features, mode="r"))
+            triangle = np.linalg.qr(features, mode="r")
+        self._triangle: FloatArray = np.asarray(triangle, dtype=np.float64)
         self._inverse_triangle: FloatArray = np.linalg.inv(self._triangle)
         self.features: FloatArray = features @ self._inverse_triangle
         self.rows: FloatArray = np.ascontiguousarray(truth.rows.transpose(0, 2, 1))  # (stages, S, n)
@@ -153,9 +154,9 @@ class NearestModel:
     def spreads(self, weights: FloatArray, after: FloatArray, gradients: FloatArray) -> FloatArray:
         """Σ_h y_hᵀB_h y_h: how far a value with gradient y moves per unit of divergence, near M, (targets,).
 
-        Moving it by z costs about z²/(2 Σ_h y_hᵀB_h y_h), with the Fisher information H of the rows (smoothed a little) and
+        Moving it by z costs about z²/(2 Σ_h y_hᵀB_h y_h), with H the Fisher information of the rows, a little smoothed,
 
-            B_h = H₀⁻¹ + Σ V²H⁻¹ - (Σ V H⁻¹)(Σ H⁻¹)⁻¹(Σ V H⁻¹)          (sums over next states, V the weights `after`).
+            B_h = H₀⁻¹ + Σ V²H⁻¹ - (Σ V H⁻¹)(Σ H⁻¹)⁻¹(Σ V H⁻¹)     (sums over next states, V is `after`).
 
         Parameters
         ----------

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _DIRT = 1e-13  # probabilities below this are rounding errors of a zero
 _MAX_IMPROVEMENTS = 200
+_LARGEST = 4e7
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +124,12 @@ class Truth:
 
     def __init__(self, mdp: LinearMDP) -> None:
         problem = mdp.problem
+        entries = problem.stages * len(problem.pairs) * problem.states
+        if entries > _LARGEST:
+            raise InvalidInput(
+                f"the model has {entries:.2g} transition probabilities; numeric lower bounds are computed for at most "
+                f"{_LARGEST:.2g}. Try a smaller model of the same family."
+            )
         self.problem = problem
         self.features = problem.pair_features
         rows = np.stack([mdp.transition_rows(problem.pairs, stage) for stage in range(problem.stages)])
