@@ -291,6 +291,28 @@ def test_instances_lists_all():
     assert "γ = 0.9" in text
 
 
+def test_bounds_for_people_and_programs(tmp_path):
+    done = run("bounds", "two-state", "--epsilon", 0, "--delta", 0.05, "--json")
+    assert done.returncode == 0
+    answer = json.loads(done.stdout)
+    keys = {"characteristic_time", "allocation", "samples_lower_bound", "alternatives", "upper", "predicted"}
+    assert keys <= set(answer)
+    assert np.sum(answer["allocation"]) == pytest.approx(1)
+    assert 0 < answer["characteristic_time"] <= answer["upper"]
+    assert answer["samples_lower_bound"] == pytest.approx(0.9 * np.log(19) * answer["characteristic_time"])
+    assert answer["alternatives"]["count"] >= 1
+    assert answer["alternatives"]["closest"]["state"] in (0, 1)
+    assert answer["predicted"]["gss"] > answer["samples_lower_bound"]
+    picture = tmp_path / "closest.svg"
+    text = run("bounds", "riverswim-episodic", "--epsilon", 0.5, "--delta", 0.1, "--figure", picture, "--max-seconds", 5)
+    assert text.returncode == 0
+    assert "any algorithm, at least" in text.stdout
+    assert "closest alternative" in text.stdout
+    assert picture.read_text().startswith("<?xml")
+    assert_one_error_line(run("bounds", "two-state", "--epsilon", -1, "--delta", 0.05), "epsilon")
+    assert_one_error_line(run("bounds", "two-state", "--epsilon", 0, "--delta", 2), "delta")
+
+
 def test_demo_writes_its_table(tmp_path):
     done = run("demo", "--output", tmp_path / "results")
     assert done.returncode == 0
@@ -306,7 +328,7 @@ def test_bad_input_as_a_user_sees_it():
 
 
 def test_help_teaches():
-    for arguments in ((), ("identify",), ("design",), ("check",), ("instances",), ("demo",)):
+    for arguments in ((), ("identify",), ("resume",), ("studies",), ("bounds",), ("design",), ("check",), ("instances",), ("demo",)):
         done = run(*arguments, "--help")
         assert done.returncode == 0
         assert len(done.stdout) > 200

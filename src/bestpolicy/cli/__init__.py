@@ -7,6 +7,7 @@ import sys
 import click
 
 from bestpolicy._version import __version__
+from bestpolicy.cli.bounds import bounds
 from bestpolicy.cli.demo import demo
 from bestpolicy.cli.identify import identify
 from bestpolicy.cli.inspect import check, design, instances
@@ -33,7 +34,7 @@ def commands() -> None:
     """
 
 
-for command in (identify, resume, studies, design, check, instances, demo):
+for command in (identify, resume, studies, bounds, design, check, instances, demo):
     commands.add_command(command)
 
 
