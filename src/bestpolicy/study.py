@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import floor, inf, isnan
 from os import PathLike
@@ -27,6 +27,7 @@ import numpy as np
 from bestpolicy._version import __version__
 from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
 from bestpolicy.assumptions import check_features, require
+from bestpolicy.certificate import Origin, write_certificate
 from bestpolicy.errors import InvalidInput, StoreError
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import IntArray, Problem
@@ -96,6 +97,8 @@ class Result:
     seconds : float
     checks : tuple of Check
         The trace of the run.
+    origin : Origin, optional
+        The problem, the settings and the file of the study, for `save`.
     """
 
     algorithm: str
@@ -115,6 +118,20 @@ class Result:
     seed: int
     seconds: float
     checks: tuple[Check, ...]
+    origin: Origin | None = field(default=None, repr=False)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a certificate, one JSON file from which anyone can check what is certified (`bestpolicy verify`).
+
+        It holds the policy (in the problem's states and actions), its ε and δ, and the samples that prove it. The
+        rules of `tight` and `adaptive` certify some ε at any time: that can be saved, asked for or not.
+
+        Raises
+        ------
+        InvalidInput
+            If nothing is certified.
+        """
+        write_certificate(self, path)
 
     def to_dict(self, model: str = "") -> dict[str, Any]:
         """Return what is worth printing, ready for JSON (numbers that are not finite become None)."""
@@ -207,6 +224,7 @@ class Study:
         self._parts: dict[int, Tally] = {}
         self._asked = 0
         self._file: StudyFile | None = None
+        self._store = store
         self.name = name
         self.origin = origin or {}
         if store is not None:
@@ -263,6 +281,7 @@ class Study:
         if study.settings != settings:
             file.change_settings(study.settings)
         study._file = file
+        study._store = store
         study._save_checks(0)
         return study
 
@@ -377,6 +396,7 @@ class Study:
             seed=self.seed,
             seconds=seconds,
             checks=tuple(self.checks),
+            origin=Origin(self.problem, self.settings, self._store),
         )
 
     def forecast(self) -> float:
@@ -431,8 +451,11 @@ class Study:
 
     def _record(self, check: Check) -> None:
         check = replace(check, epsilon=check.epsilon * self.reward_scale, gap=check.gap * self.reward_scale)
-        if self.checks and np.array_equal(self.checks[-1].policy, check.policy):
-            check = replace(check, policy=self.checks[-1].policy)  # most policies of a trace are one and the same
+        if self.checks:
+            if np.array_equal(self.checks[-1].policy, check.policy):
+                check = replace(check, policy=self.checks[-1].policy)  # most policies of a trace are one and the same
+            # A check carries over what was certified before it, so only the last one needs its proof.
+            self.checks[-1] = replace(self.checks[-1], proof=None)
         self.checks.append(check)
 
     def _explanation(self, last: Check | None) -> str:
@@ -456,7 +479,7 @@ class Study:
 def _nothing_to_choose(problem: Problem) -> Check:
     """Without a state that has two distinct actions every policy is optimal, and no sample is needed."""
     policy = np.tile(problem.mask.argmax(axis=1), (problem.stages, 1))
-    return Check(0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions")
+    return Check(0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", {"theorem": "no choice"})
 
 
 def _finite(number: float) -> float | None:

@@ -82,7 +82,7 @@ class Adaptive(Tight):
             batch = yield Request(pulls, report.check)
             evidence = evidence.add(batch, weights)
             verdict = rule.look(evidence)
-            if report.add(evidence, verdict, *lags.look(batch, weights)).passed:
+            if report.add(evidence, verdict, rule.proof(evidence), *lags.look(batch, weights)).passed:
                 break
             lags.maybe_start(evidence, verdict)
             # Far from the end the directions are guesses, and the G-optimal design is the better one.

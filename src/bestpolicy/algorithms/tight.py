@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class Tight:
             batch = yield Request(missing, report.check)
             evidence = evidence.add(batch)
             verdict = rule.look(evidence)
-            if report.add(evidence, verdict, *lags.look(batch)).passed:
+            if report.add(evidence, verdict, rule.proof(evidence), *lags.look(batch)).passed:
                 break
             lags.maybe_start(evidence, verdict)
         assert report.check is not None
@@ -176,9 +176,9 @@ class Lags:
         self.rule, self.epsilon, self.delta = rule, epsilon, delta
         self.started, self.active = 0, list[Lag]()
 
-    def look(self, batch: Tally, weights: FloatArray | None = None) -> list[tuple[str, Verdict]]:
-        """Take in a batch and return the verdicts of the lags that are in use, with the names of their statements."""
-        found: list[tuple[str, Verdict]] = []
+    def look(self, batch: Tally, weights: FloatArray | None = None) -> list[tuple[str, Verdict, dict[str, Any]]]:
+        """Take in a batch; return the verdicts of the lags in use, with the names of their statements and proofs."""
+        found: list[tuple[str, Verdict, dict[str, Any]]] = []
         if len(self.active) == 2 and self.active[1].evidence.tally.samples > self.active[1].started:
             self.active = self.active[1:]  # the newer one has seen half of all samples by now
         for lag in self.active:
@@ -198,7 +198,7 @@ class Lags:
         growth = 0.5 / max(reached, 0.18) ** 2
         directions = critical_directions(self.rule.problem, verdict, self.epsilon)
         share = self.delta / (self.started * (self.started + 1))
-        lag = Lag(self.rule, evidence, verdict, directions, growth, share)
+        lag = Lag(self.rule, evidence, verdict, directions, growth, share, self.started)
         self.active = [*self.active[-1:], lag]
 
 
@@ -215,21 +215,27 @@ class Report:
         self.epsilon = epsilon
         self.check: Check | None = None
 
-    def add(self, evidence: Evidence, verdict: Verdict, *others: tuple[str, Verdict]) -> Check:
-        """Take verdicts into account, the main rule's first; return the check to report.
+    def add(
+        self,
+        evidence: Evidence,
+        verdict: Verdict,
+        own_proof: dict[str, Any],
+        *others: tuple[str, Verdict, dict[str, Any]],
+    ) -> Check:
+        """Take verdicts into account, the main rule's with its proof first; return the check to report.
 
         The statistic is how far what was asked has been reached, against a threshold of 1: the larger of
         (asked ε)/(certified ε) and the least resolved gap in units of its width.
         """
         suffix = "-E" if evidence.tally.pulls.shape[0] > 1 else ""
         before = self.check
-        policy, certified, name = verdict.policy, inf, "Theorem T" + suffix
+        policy, certified, name, proof = verdict.policy, inf, "Theorem T" + suffix, None
         if before is not None and before.epsilon < inf:
-            policy, certified, name = before.policy, before.epsilon, before.rule
+            policy, certified, name, proof = before.policy, before.epsilon, before.rule, before.proof
         # All statements hold on the same event, at all times: the best one is kept.
-        for theorem, found in (("Theorem T", verdict), *others):
+        for theorem, found, its_proof in (("Theorem T", verdict, own_proof), *others):
             if found.epsilon < certified:
-                policy, certified = found.policy, found.epsilon
+                policy, certified, proof = found.policy, found.epsilon, its_proof
                 name = theorem + suffix + (f" ({found.criterion})" if found.criterion else "")
         passed = certified <= self.epsilon
         reached = self.epsilon / certified if certified > 0 else 1.0
@@ -239,11 +245,12 @@ class Report:
             policy=policy,
             statistic=max(1.0, reached)
             if passed
-            else min(1.0, max(reached, *(found.resolved for found in (verdict, *(v for _, v in others))))),
+            else min(1.0, max(reached, *(found.resolved for found in (verdict, *(v for _, v, _ in others))))),
             threshold=1.0,
             passed=passed,
             epsilon=certified,
             gap=verdict.gap,
             rule=name,
+            proof=proof,
         )
         return self.check

@@ -2,9 +2,7 @@
 
 The linear programme max_ω min_k Σ ω KL_k over the alternatives found so far has an optimum ω that trusts them too
 much. So new alternatives are sought at a point between it and the best allocation tried so far (in-out separation),
-with a trace of uniform sampling mixed in, which keeps every divergence in sight. Several targets are searched in
-each iteration: those with the lowest prediction, which is the quadratic estimate corrected by what the target's last
-search gave.
+with a trace of uniform sampling mixed in, which keeps every divergence in sight.
 """
 
 from __future__ import annotations
@@ -14,15 +12,13 @@ from time import monotonic
 import numpy as np
 
 from bestpolicy.bounds.alternatives import Alternative
+from bestpolicy.bounds.exploration import Explorer
 from bestpolicy.bounds.search import Search
 from bestpolicy.problem import FloatArray
 
-_TARGETS, _ATTEMPTS = 6, 12  # successful and other searches per iteration
-_SWEEP = 40  # searches of the last look around
-_SLEEP = 8  # iterations for which a target that only repeats others is left alone
-_NODE_LIMIT = 60
 _PATIENCE, _PROGRESS = 25, 1.005  # iterations in which the bound has to grow by this factor
 _EFFORT, _ENOUGH = 30, 0.01  # after so many iterations this gap will do
+_NODE_LIMIT = 200
 _KEPT = 400  # planes in the linear programme
 
 
@@ -59,12 +55,9 @@ class CuttingPlanes:
         self._vertex: FloatArray = self.uniform  # optimum of the linear programme
         self._planes: FloatArray = np.empty((0, stages, n))
         self._owners: list[int] = []  # index of the target, -1 for alternatives that were given
-        self._corrections = np.ones(len(search.targets))
-        self._tried = np.zeros(len(search.targets), dtype=np.int64)
-        self._asleep_until = np.zeros(len(search.targets), dtype=np.int64)
-        self._kinds = np.array([int(target.seeded) for target in search.targets], dtype=np.int64)
-        self._luck = np.ones((2, 2))  # (kind, failures and successes)
+        self._explorer = Explorer(search)
         self._history = [0.0]
+        self._pressed: set[int] = set()
         self._lambda: FloatArray = np.zeros(0)
         self._iterations = 0
         self._mixture = 0.05
@@ -95,14 +88,15 @@ class CuttingPlanes:
         if self._iterations > _EFFORT:
             tolerance = max(tolerance, _ENOUGH)
         query = (1 - self._mixture) * self._between() + self._mixture * self.uniform
-        self._explore(query, _TARGETS, _ATTEMPTS)
+        self._explore(query)
         if self.alternatives:
             self._solve_programme()
             self._recentre(query)
         self._history.append(self.time)
         if self.gap <= tolerance and monotonic() < self.deadline:
             # Before the end, look at every target that might be cheaper than the estimate says.
-            self._explore(self.centre, _SWEEP, _SWEEP, within=1.3)
+            self._explore(self.centre, sweep=True)
+            self._bring_closer()
             self._solve_programme()
             self._recentre(query)
             self.finished = self.gap <= tolerance
@@ -114,66 +108,21 @@ class CuttingPlanes:
     def _between(self) -> FloatArray:
         return 0.5 * (self.centre + self._vertex)
 
-    def _explore(self, query: FloatArray, wanted: int, attempts: int, within: float = np.inf) -> None:
-        search = self.search
-        estimates = search.estimates(query)
-        # A kind of target that mostly comes to nothing has to wait.
-        doubts = self._luck.sum(axis=1) / self._luck[:, 1]
-        predictions = estimates * self._corrections * np.where(self._tried > 0, 1.0, doubts[self._kinds])
+    def _explore(self, query: FloatArray, *, sweep: bool = False) -> None:
         costs = np.einsum("khn,hn->k", self._planes, query)
-        cheapest: dict[int, int] = {}
-        for k in np.argsort(-costs):
-            cheapest[self._owners[k]] = int(k)
-        for target, k in cheapest.items():
-            if target >= 0:
-                predictions[target] = min(predictions[target], costs[k])
-        lowest = costs.min(initial=np.inf)
-        successes = 0
-        order = np.argsort(predictions)
-        order = order[self._asleep_until[order] <= self._iterations]
-        promising = order[predictions[order] <= within * lowest][:attempts]
-        # A quarter of the effort goes to targets never tried: estimates are poor where ε is large.
-        fresh = order[self._tried[order] == 0][: attempts // 4] if search.reference.epsilon > 0 else order[:0]
-        for target in [*fresh, *promising[~np.isin(promising, fresh)]]:
-            if successes >= wanted + len(fresh) or monotonic() > self.deadline:
-                break
-            self._tried[target] += 1
-            known = cheapest.get(int(target))
-            start = None
-            if known is not None:
-                start = self.alternatives[known].theta_change, self.alternatives[known].mu_change
-            found = search.find(
-                query,
-                search.targets[target],
-                start,
-                expected=float(predictions[target]),
-                deadline=self.deadline,
-            )
-            self._luck[self._kinds[target], int(found is not None)] += 1
-            if found is None:
-                self._corrections[target] *= 10
-                continue
-            cost = search.cost(query, found)
-            if self._is_known(found, query, cost):
-                # Many targets may lead to the same model; let others have their turn.
-                self._corrections[target] = cost / estimates[target]
-                self._asleep_until[target] = self._iterations + _SLEEP
-                continue
-            if search.reference.epsilon > 0 and cost < 1.2 * lowest:
-                found = search.shrunk(found, _NODE_LIMIT, self.deadline)
-            self._corrections[target] = cost / estimates[target]
-            lowest = min(lowest, cost)
-            successes += 1
-            self.add(found, int(target))
+        known = {self._owners[k]: (self.alternatives[k], float(costs[k])) for k in np.argsort(-costs)}
+        for target, alternative in self._explorer.explore(query, known, self.deadline, sweep=sweep):
+            self.add(alternative, target)
 
-    def _is_known(self, alternative: Alternative, query: FloatArray, cost: float) -> bool:
-        """Whether a plane at hand is all but the same."""
-        plane = alternative.divergences.reshape(len(query), -1)[:, self.search.truth.problem.pairs]
-        costs = np.einsum("khn,hn->k", self._planes, query)
-        return any(
-            float((query * np.abs(self._planes[k] - plane)).sum()) < 1e-3 * cost
-            for k in np.flatnonzero(np.abs(costs - cost) < 1e-3 * cost)
-        )
+    def _bring_closer(self) -> None:
+        """Let branch and bound improve what the bound rests on, once each."""
+        for alternative in self.active:
+            if self.search.reference.epsilon > 0 and id(alternative) not in self._pressed:
+                self._pressed.add(id(alternative))
+                closer = self.search.shrunk(alternative, _NODE_LIMIT, self.deadline)
+                if closer is not alternative:
+                    self._pressed.add(id(closer))
+                    self.add(closer)
 
     def _solve_programme(self) -> None:
         """Optimal ω and λ for the alternatives found; λ is used by weak duality only."""

@@ -65,12 +65,10 @@ class NearestModel:
         self.rewards_known = rewards_known
         features = truth.features
         self.diagonal = bool(((features != 0).sum(axis=1) == 1).all())
-        if self.diagonal:
-            triangle = np.diag(np.linalg.norm(features, axis=0))
-        else:
-            triangle = np.linalg.qr(features, mode="r")
-        self._triangle: FloatArray = np.asarray(triangle, dtype=np.float64)
-        self._inverse_triangle: FloatArray = np.linalg.inv(self._triangle)
+        # Coordinates in which the features are orthonormal; columns that do not mix are only scaled.
+        lengths = np.sqrt((features**2).sum(axis=0))
+        self._triangle: FloatArray = np.diag(lengths) if self.diagonal else _triangle(features)
+        self._inverse_triangle: FloatArray = np.linalg.inv(self._triangle).astype(np.float64)
         self.features: FloatArray = features @ self._inverse_triangle
         self.rows: FloatArray = np.ascontiguousarray(truth.rows.transpose(0, 2, 1))  # (stages, S, n)
         n, d = self.features.shape
@@ -298,3 +296,8 @@ class _Iterate:
 
 def _beside(first: FloatArray, others: FloatArray) -> FloatArray:
     return np.concatenate([first[..., None], others], axis=-1)
+
+
+def _triangle(features: FloatArray) -> FloatArray:
+    factor: FloatArray = np.linalg.qr(features)[1].astype(np.float64)
+    return factor

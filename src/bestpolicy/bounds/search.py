@@ -126,10 +126,10 @@ class Search:
 
     def shrunk(self, alternative: Alternative, node_limit: int, deadline: float = np.inf) -> Alternative:
         """Move an alternative towards M as far as branch and bound still proves it (ε > 0)."""
-        best, low, high = alternative, 0.5, 1.0
+        best, low, high = alternative, 0.7, 1.0
         theta_change, mu_change = alternative.theta_change, alternative.mu_change
         middle = 0.97
-        while high - low > 0.02 and monotonic() < deadline:
+        while high - low > 0.03 and monotonic() < deadline:
             shorter = self.verifier.alternative(
                 (middle * theta_change, middle * mu_change),
                 (alternative.stage, alternative.state, alternative.action),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -29,6 +29,8 @@ class Check:
         Smallest estimated difference of best and second-best action.
     rule : str
         The statement that certifies.
+    proof : dict, optional
+        What a certificate needs to show it to others: the samples and all that was fixed before them.
     """
 
     rounds: int
@@ -40,6 +42,7 @@ class Check:
     epsilon: float
     gap: float
     rule: str
+    proof: dict[str, Any] | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the check, ready for JSON (those that are not finite become None)."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -69,6 +70,10 @@ class FreshRule:
         rivals = upper.copy()
         rivals[everywhere, self.policy[0]] = -inf
         return max(0.0, float((rivals.max(axis=1) + problem.continuation * above * limit - floor).max()))
+
+    def proof(self, evidence: Evidence) -> dict[str, Any]:
+        """Return what others need to compute the same loss."""
+        return {"theorem": "F", "evidence": evidence, "prior": self.prior, "values": self.values}
 
     def _bounds(self, parameters: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
         """T̂V + e and T̂V - e, (S, A); -inf above where the action is not allowed."""

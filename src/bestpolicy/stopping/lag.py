@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, log
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,8 @@ class Lag:
         By what factor the evidence will probably have grown when it decides.
     delta : float
         What this lag may spend.
+    number : int
+        Position of the lag among those of the run, from 1 on: it decides `delta`.
     """
 
     def __init__(
@@ -68,7 +71,9 @@ class Lag:
         directions: FloatArray,
         growth: float,
         delta: float,
+        number: int,
     ) -> None:
+        self._number = number
         prior = lagged_prior(rule.problem, evidence, verdict, directions, growth, delta)
         split = rule.split
         alone = Split(split.sub_gaussian, 1 - split.sub_gaussian - split.variance, split.variance, 0.0)
@@ -85,16 +90,19 @@ class Lag:
         """Take in samples that were drawn after the lag."""
         self.evidence = self.evidence.add(batch, weights)
 
-    def look(self) -> list[tuple[str, Verdict]]:
-        """Verdicts of Theorems T, P and F on the samples since the lag, by name."""
-        fixed = self._fixed.look(self.evidence)
-        found = [("Theorem T", self._moving.look(self.evidence)), ("Theorem P", fixed)]
+    def look(self) -> list[tuple[str, Verdict, dict[str, Any]]]:
+        """Verdicts of Theorems T, P and F on the samples since the lag, by name and with their proofs."""
+        evidence, lag = self.evidence, {"lag": {"number": self._number, "started": self.started}}
+        fixed = self._fixed.look(evidence)
+        found = [
+            ("Theorem T", self._moving.look(evidence), self._moving.proof(evidence) | lag),
+            ("Theorem P", fixed, self._fixed.proof(evidence) | lag),
+        ]
         if self._fresh is not None:
-            loss = self._fresh.loss(self.evidence)
+            loss = self._fresh.loss(evidence)
             informative = loss < self._fresh.problem.value_limits[0]
-            found.append(
-                ("Theorem F", replace(fixed, epsilon=loss if informative else inf, resolved=0.0, criterion=""))
-            )
+            verdict = replace(fixed, epsilon=loss if informative else inf, resolved=0.0, criterion="")
+            found.append(("Theorem F", verdict, self._fresh.proof(evidence) | lag))
         return found
 
 

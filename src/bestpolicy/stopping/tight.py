@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -92,6 +93,15 @@ class TightRule:
         if propagation is None or (problem.horizon is None and contraction is None):
             return self.nothing(policy, evidence, propagation, model)
         return Refinement(self, evidence, model, kernel, propagation, contraction).verdict()
+
+    def proof(self, evidence: Evidence) -> dict[str, Any]:
+        """Return what others need to look at the evidence as this rule does."""
+        return {
+            "theorem": "T" if self.policy is None else "P",
+            "evidence": evidence,
+            "prior": self.prior,
+            "value_span": self.value_span,
+        }
 
     def initial_ranges(self) -> FloatArray:
         """Λ̄ before any data, (stages,): largest difference of R + γV*(S')."""

@@ -1,0 +1,213 @@
+"""Certificates: what was certified, with all that someone else needs to check it.
+
+A certificate is one JSON file:
+
+- ``problem``: features, mask, discount or horizon, and their fingerprint;
+- ``claim``: the policy, the certified and the asked ε, δ, the theorem;
+- ``proof``: the sums over samples that the theorem looks at, the coordinates and the design of the run, and what had to
+  be fixed before the samples (the prior; for Theorems P and F the function V; which share of δ it may spend);
+- ``run``: algorithm, parameters, seed, samples, versions, and ``attempts``, the number of studies of this problem that
+  the store held: with several, δ holds for each of them and not for the best of them;
+- ``assumptions``: what the guarantee rests on, and which of it was checked;
+- ``sha256`` of all that, in canonical form.
+
+Arrays are exact: bytes in base64, never pickled. A certificate is checked (`bestpolicy.verify`) before it is written,
+so a file that does not hold is never handed out.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy
+
+from bestpolicy._version import __version__
+from bestpolicy.design import g_optimal_design, whiten
+from bestpolicy.errors import BestPolicyError, InvalidInput
+from bestpolicy.estimation import Tally
+from bestpolicy.problem import Problem
+from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.store import Store
+from bestpolicy.verify import verify_text
+from bestpolicy.verify.reading import FORMAT, VERSION, digest
+
+if TYPE_CHECKING:
+    from bestpolicy.study import Result
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Where a result comes from.
+
+    Attributes
+    ----------
+    problem : Problem
+    settings : dict
+        Everything that decided the run but the problem and the answers.
+    store : path, optional
+        The file of studies that it is in.
+    """
+
+    problem: Problem
+    settings: dict[str, Any]
+    store: str | os.PathLike[str] | None
+
+
+def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:
+    """Write the certificate of a result.
+
+    Raises
+    ------
+    InvalidInput
+        If nothing is certified.
+    BestPolicyError
+        If the certificate does not stand its own check; nothing is written then.
+    """
+    text = json.dumps(make_certificate(result), indent=1, allow_nan=False) + "\n"
+    verification = verify_text(text)
+    if not verification.valid:
+        raise BestPolicyError(f"no certificate was written, because it does not stand its own check: {verification}")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def make_certificate(result: Result) -> dict[str, Any]:
+    """Return the document of a result, ready for JSON."""
+    check, origin = result.checks[-1] if result.checks else None, result.origin
+    if check is None or not result.epsilon < inf:
+        raise InvalidInput(
+            "nothing is certified yet, so there is no certificate to save. Let the run go on (a larger budget, or "
+            "resume), or ask for a larger epsilon."
+        )
+    if check.proof is None or origin is None:
+        raise InvalidInput(
+            f"algorithm {result.algorithm!r} does not say what proves its answer, so there is no certificate to save. "
+            "Use gss, gss-e, tight or adaptive."
+        )
+    problem, settings, theorem = origin.problem, origin.settings, check.proof["theorem"]
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "problem": {
+            "features": _encoded(problem.features, "<f8"),
+            "mask": None if problem.mask.all() else _encoded(problem.mask, "|b1"),
+            "discount": problem.discount,
+            "horizon": problem.horizon,
+            "fingerprint": problem.fingerprint,
+        },
+        "claim": {
+            "policy": _encoded(check.policy, "<i8"),
+            "epsilon": result.epsilon,
+            "asked_epsilon": result.asked_epsilon,
+            "asked_was_certified": result.certified,
+            "delta": result.delta,
+            "reward_scale": settings["reward_scale"],
+            "theorem": theorem,
+            "rule": result.rule,
+        },
+        "proof": {} if theorem == "no choice" else _proof(problem, check.proof, settings["parameters"]),
+        "run": {
+            "algorithm": result.algorithm,
+            "parameters": {name: _finite(value) for name, value in settings["parameters"].items()},
+            "seed": result.seed,
+            "samples": result.samples,
+            "rounds": result.rounds,
+            "attempts": count_attempts(origin),
+            "versions": {
+                "bestpolicy": __version__,
+                "numpy": np.__version__,
+                "scipy": scipy.__version__,
+                "python": sys.version.split()[0],
+            },
+        },
+        "assumptions": _assumptions(check.proof),
+    }
+    return document | {"sha256": digest(document)}
+
+
+def count_attempts(origin: Origin) -> int:
+    """Studies of the same problem in the store, this one included; 1 without a store."""
+    if origin.store is None:
+        return 1
+    with Store(origin.store) as store:
+        prints = [store.read(store.find(name)).fingerprint for name in store.names()]
+    return max(1, prints.count(origin.problem.fingerprint))
+
+
+def _proof(problem: Problem, proof: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+    # The design is a function of the features and the tolerance, so it comes out as it was in the run.
+    features = problem.pair_features
+    design = g_optimal_design(features, tolerance=parameters.get("design_tolerance", 1e-3))
+    shared = {
+        "transform": _encoded(whiten(features, design).transform, "<f8"),
+        "design_pairs": _encoded(problem.pairs[design.indices], "<i8"),
+        "design_weights": _encoded(design.weights, "<f8"),
+    }
+    if proof["theorem"] == "R":
+        return shared | {"samples": _samples(proof["tally"], None)}
+    evidence: Evidence = proof["evidence"]
+    prior, span, values = proof["prior"], proof.get("value_span", inf), proof.get("values")
+    return shared | {
+        "samples": _samples(evidence.tally, evidence),
+        "prior": {
+            "base": _encoded(prior.base, "<f8"),
+            "capacity": prior.capacity,
+            "shares": _encoded(prior.shares, "<f8"),
+        },
+        "lag_share": parameters.get("lag_share", 0.0),
+        "lag": proof.get("lag"),
+        "value_span": span if isfinite(span) else None,
+        "values": None if values is None else _encoded(values, "<f8"),
+    }
+
+
+def _samples(tally: Tally, evidence: Evidence | None) -> dict[str, Any]:
+    """Sums over samples; of the next states only those that occurred."""
+    cells = np.flatnonzero(tally.next_counts)
+    weighted = None
+    if evidence is not None and not np.array_equal(evidence.inverse_weights, tally.pulls):
+        weighted = {
+            "weights": _encoded(evidence.inverse_weights, "<f8"),
+            "weights_squared": _encoded(evidence.inverse_squares, "<f8"),
+            "rewards": _encoded(evidence.rewards, "<f8"),
+            "counts": _encoded(evidence.following.reshape(-1)[cells], "<f8"),
+        }
+    return {
+        "pairs": _encoded(tally.pairs, "<i8"),
+        "cells": _encoded(cells, "<i8"),
+        "counts": _encoded(tally.next_counts.reshape(-1)[cells], "<i8"),
+        "rewards": _encoded(tally.next_rewards.reshape(-1)[cells], "<f8"),
+        "squares": _encoded(tally.squared_rewards, "<f8"),
+        "weighted": weighted,
+    }
+
+
+def _assumptions(proof: dict[str, Any]) -> list[dict[str, Any]]:
+    found = [
+        {"assumption": "the features have full rank", "checked": True},
+        {"assumption": "the all-ones function is linear in the features", "checked": True},
+        {"assumption": "rewards lie in [0, 1] (sums of rewards and of their squares fit to that)", "checked": True},
+        {"assumption": "transition probabilities and mean rewards are linear in the features", "checked": False},
+        {"assumption": "samples are independent given the sampled pairs", "checked": False},
+    ]
+    span = proof.get("value_span", inf)
+    if isfinite(span) and proof["theorem"] == "T":
+        found.append({"assumption": f"optimal values differ by at most {span!r} between states", "checked": False})
+    return found
+
+
+def _encoded(array: Any, dtype: str) -> dict[str, Any]:
+    own = np.ascontiguousarray(array, dtype=dtype)
+    return {"dtype": dtype, "shape": list(own.shape), "data": base64.b64encode(own.tobytes()).decode("ascii")}
+
+
+def _finite(value: Any) -> Any:
+    """Return a parameter as JSON can hold it: numbers that are not finite become text."""
+    return str(value) if isinstance(value, float) and not isfinite(value) else value

@@ -1,0 +1,31 @@
+"""`bestpolicy verify`: check someone's certificate."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from bestpolicy.cli.models import load_model
+from bestpolicy.verify import verify as check_certificate
+
+NOT_VALID = 1
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--model", help="The true model, if it is known: also compute the policy's true loss.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def verify(file: str, model: str | None, as_json: bool) -> int:
+    """Check a certificate FILE: recompute from it alone that the policy is as good as it says.
+
+    Exit codes: 0 valid, 1 not valid, 2 the file cannot be read.
+    """
+    found = check_certificate(file, None if model is None else load_model(model))
+    if as_json:
+        click.echo(json.dumps(found.to_dict()))
+    else:
+        click.echo(str(found))
+        for item in found.trusted if found.valid else []:
+            click.echo(f"  taken on trust: {item}")
+    return 0 if found.valid else NOT_VALID
