@@ -222,3 +222,42 @@ def test_split_pulls_add_up():
     for piece in pieces:
         total[:, piece.pairs] += piece.counts
     np.testing.assert_array_equal(total[:, [0, 2, 5]], pulls.counts)
+
+
+@pytest.mark.parametrize("mdp", [MDP, EPISODIC])
+def test_own_data_save_samples_and_survive_in_the_store(mdp, tmp_path):
+    simulator, settings = bp.ExactSimulator(mdp), {"epsilon": 0.5, "delta": 0.1, "seed": 3}
+    plain = bp.identify(simulator, **settings)
+    pairs = mdp.problem.pairs
+    pulls = bp.Pulls(pairs, np.full((mdp.problem.stages, len(pairs)), plain.rounds // (2 * len(pairs))))
+    own = simulator.sample(pulls, np.random.default_rng(99))
+    helped = bp.identify(simulator, **settings, own_data=own)
+    assert helped.certified
+    assert helped.samples < 0.75 * plain.samples
+    assert mdp.is_near_optimal(helped.policy, 0.5)
+    store = tmp_path / "run.db"
+    bp.Study(mdp.problem, **settings, own_data=own, store=store).close()
+    resumed = bp.drive(bp.Study.resume(store), simulator)
+    assert resumed.statistic == helped.statistic
+    with pytest.raises(bp.InvalidInput, match="cannot use own data"):
+        bp.Study(mdp.problem, **settings, own_data=own, algorithm="tight")
+
+
+def test_data_that_are_not_linear_carry_a_warning():
+    mdp = random_mdp(3, states=6, actions=3, dimension=4)
+
+    class Bent(bp.ExactSimulator):
+        """One pair pays more than its features say."""
+
+        def sample(self, pulls, rng):
+            tally = super().sample(pulls, rng)
+            bent = np.where((tally.pairs == 7)[None, :, None], tally.next_counts, tally.next_rewards)
+            squares = np.where(tally.pairs == 7, tally.pulls, tally.squared_rewards)
+            return bp.Tally(tally.pairs, tally.next_counts, bent.astype(float), squares)
+
+    settings = {"epsilon": 1.0, "delta": 0.1, "seed": 0, "max_samples": 1000, "diagnose": 20_000}
+    straight, bent = bp.identify(bp.ExactSimulator(mdp), **settings), bp.identify(Bent(mdp), **settings)
+    assert straight.warnings == ()
+    assert len(bent.warnings) == 1
+    assert "state 2, action 1" in bent.warnings[0]
+    assert bent.to_dict()["warnings"] == list(bent.warnings)

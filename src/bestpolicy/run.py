@@ -9,8 +9,12 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from os import PathLike
 
+import numpy as np
+
 from bestpolicy.algorithms import Algorithm
+from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.estimation import Tally
 from bestpolicy.simulators import GenerativeModel
 from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.threads import one_thread
@@ -33,6 +37,8 @@ def identify(
     executor: Executor | Callable[[], Executor] | None = None,
     calls_per_query: int | None = None,
     query_seconds: float | None = None,
+    own_data: Tally | None = None,
+    diagnose: int | None = None,
     progress: Callable[[Study], None] | None = None,
 ) -> Result:
     """Find a policy within `epsilon` of optimal with probability at least 1 - `delta`.
@@ -60,6 +66,11 @@ def identify(
         number of workers.
     query_seconds : float, optional
         Time limit for one query on a worker.
+    own_data : Tally, optional
+        Samples from elsewhere, of pairs chosen without regard to outcomes; see `Study`.
+    diagnose : int, optional
+        First simulate this many times each of up to 500 pairs, and test whether rewards and transitions are linear in
+        the features at all; if not, the result carries a warning. These calls come on top of `samples`.
     progress : callable, optional
         Called with the `Study` after every look at the data.
 
@@ -90,10 +101,20 @@ def identify(
         store=store,
         name=name,
         reward_scale=getattr(model, "reward_scale", 1.0),
+        own_data=own_data,
     )
-    return drive(
+    warnings = () if diagnose is None else linearity_warnings(model, diagnose, study.seed)
+    result = drive(
         study, model, max_seconds=max_seconds, executor=executor, query_seconds=query_seconds, progress=progress
     )
+    return replace(result, warnings=warnings)
+
+
+def linearity_warnings(model: GenerativeModel, samples_per_pair: int, seed: int) -> tuple[str, ...]:
+    """Test whether a simulator is linear in its features; return what to warn of."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
+    report = check_linearity(model.problem, sample_for_diagnostics(model, samples_per_pair, rng))
+    return () if report.passed else (report.sentence(),)
 
 
 def drive(

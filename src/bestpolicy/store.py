@@ -40,7 +40,7 @@ _APPLICATION = 0x62706F6C  # marks the file as ours
 _TABLES = """
 CREATE TABLE study (
     id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, fingerprint TEXT NOT NULL, problem BLOB NOT NULL,
-    settings TEXT NOT NULL, versions TEXT NOT NULL, result TEXT, created TEXT DEFAULT CURRENT_TIMESTAMP);
+    settings TEXT NOT NULL, versions TEXT NOT NULL, own BLOB, result TEXT, created TEXT DEFAULT CURRENT_TIMESTAMP);
 CREATE TABLE answer (
     study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, query INTEGER NOT NULL,
     attempt INTEGER NOT NULL, samples INTEGER NOT NULL, tally BLOB NOT NULL, PRIMARY KEY (study, position));
@@ -124,7 +124,9 @@ class Store:
         with self._errors():
             return [row[0] for row in self._db.execute("SELECT name FROM study ORDER BY id")]
 
-    def create(self, name: str, fingerprint: str, problem: bytes, settings: dict[str, Any]) -> int:
+    def create(
+        self, name: str, fingerprint: str, problem: bytes, settings: dict[str, Any], own_data: Tally | None = None
+    ) -> int:
         """Begin a study and return its number."""
         versions = {"bestpolicy": __version__, "numpy": np.__version__, "scipy": scipy.__version__}
         versions["python"] = sys.version.split()[0]
@@ -134,8 +136,15 @@ class Store:
             )
         with self._transaction():
             cursor = self._db.execute(
-                "INSERT INTO study (name, fingerprint, problem, settings, versions) VALUES (?, ?, ?, ?, ?)",
-                (name, fingerprint, problem, json.dumps(settings), json.dumps(versions)),
+                "INSERT INTO study (name, fingerprint, problem, settings, versions, own) VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    name,
+                    fingerprint,
+                    problem,
+                    json.dumps(settings),
+                    json.dumps(versions),
+                    None if own_data is None else tally_to_bytes(own_data),
+                ),
             )
             return int(cursor.lastrowid or 0)
 
@@ -157,6 +166,12 @@ class Store:
         with self._errors():
             content = bytes(self._db.execute("SELECT problem FROM study WHERE id = ?", (study,)).fetchone()[0])
         return from_file(io.BytesIO(content), self.path)[0]
+
+    def own_data(self, study: int) -> Tally | None:
+        """Return the samples from elsewhere that the study began with."""
+        with self._errors():
+            (content,) = self._db.execute("SELECT own FROM study WHERE id = ?", (study,)).fetchone()
+        return None if content is None else tally_from_bytes(content)
 
     def append(self, study: int, position: int, query: int, attempt: int, tally: Tally) -> None:
         """Store one answer, in a transaction of its own."""
@@ -277,11 +292,18 @@ class StudyFile:
         self._store, self._study, self._position, self.name = store, study, position, name
 
     @classmethod
-    def create(cls, path: str | PathLike[str], name: str, problem: Problem, settings: dict[str, Any]) -> StudyFile:
+    def create(
+        cls,
+        path: str | PathLike[str],
+        name: str,
+        problem: Problem,
+        settings: dict[str, Any],
+        own_data: Tally | None = None,
+    ) -> StudyFile:
         """Begin a study in a file."""
         store = Store(path, write=True)
         try:
-            return cls(store, store.create(name, problem.fingerprint, to_bytes(problem), settings), 0, name)
+            return cls(store, store.create(name, problem.fingerprint, to_bytes(problem), settings, own_data), 0, name)
         except BaseException:
             store.close()
             raise
@@ -308,6 +330,10 @@ class StudyFile:
     def answers(self) -> Iterator[tuple[int, int, Tally]]:
         """Return (query, attempt, tally) of every answer so far."""
         return self._store.answers(self._study)
+
+    def own_data(self) -> Tally | None:
+        """Return the samples from elsewhere that the study began with."""
+        return self._store.own_data(self._study)
 
     def record(self, checks: dict[int, dict[str, Any]], result: dict[str, Any] | None) -> None:
         """Store checks, and the result if there is one."""

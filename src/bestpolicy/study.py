@@ -97,6 +97,8 @@ class Result:
     seconds : float
     checks : tuple of Check
         The trace of the run.
+    warnings : tuple of str
+        What casts doubt on the guarantee, such as data that are not linear in the features.
     origin : Origin, optional
         The problem, the settings and the file of the study, for `save`.
     """
@@ -118,6 +120,7 @@ class Result:
     seed: int
     seconds: float
     checks: tuple[Check, ...]
+    warnings: tuple[str, ...] = ()
     origin: Origin | None = field(default=None, repr=False)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -153,6 +156,7 @@ class Result:
             "rule": self.rule,
             "seed": self.seed,
             "seconds": round(self.seconds, 3),
+            "warnings": list(self.warnings),
             "version": __version__,
         }
 
@@ -185,6 +189,9 @@ class Study:
     reward_scale : float
         Your unit of reward in the problem's: if rewards were mapped from [low, high] into [0, 1], high - low. Then
         epsilon, and all that is reported of ε and gaps, is in your own units.
+    own_data : Tally, optional
+        Samples from elsewhere, of pairs that were chosen without regard to outcomes (a log of transitions, say:
+        `Tally.from_samples`). They help to certify, where the algorithm's rule allows it, and cost no samples.
     """
 
     def __init__(
@@ -201,6 +208,7 @@ class Study:
         name: str = "study",
         origin: dict[str, str] | None = None,
         reward_scale: float = 1.0,
+        own_data: Tally | None = None,
     ) -> None:
         if not isinstance(problem, Problem):
             raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
@@ -212,6 +220,8 @@ class Study:
         self.seed = secrets.randbits(63) if seed is None else _whole("seed", seed, 0) or 0
         self.reward_scale = _number("reward_scale", reward_scale, 0 < _float(reward_scale) < inf, "a number > 0")
         self.algorithm = find_algorithm(algorithm, problem)
+        if own_data is not None and not self.algorithm.takes_own_data:
+            raise InvalidInput(f"algorithm {self.algorithm.name!r} cannot use own data. Use 'gss' or 'gss-e'.")
         require(check_features(problem))
 
         self.checks: list[Check] = []
@@ -228,10 +238,10 @@ class Study:
         self.name = name
         self.origin = origin or {}
         if store is not None:
-            self._file = StudyFile.create(store, name, problem, self.settings)
+            self._file = StudyFile.create(store, name, problem, self.settings, own_data)
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         asked = self.epsilon / self.reward_scale
-        self._run = self.algorithm.run(problem, asked, self.delta, np.random.default_rng(stream))
+        self._run = self.algorithm.run(problem, asked, self.delta, np.random.default_rng(stream), own_data)
         if not (problem.distinct.sum(axis=1) > 1).any():
             self._record(_nothing_to_choose(problem))
             self.stop(Outcome.CERTIFIED)
@@ -272,6 +282,7 @@ class Study:
                 name=file.name,
                 origin=settings["origin"],
                 reward_scale=settings["reward_scale"],
+                own_data=file.own_data(),
             )
             for query, attempt, tally in file.answers():
                 study._replay(query, attempt, tally)

@@ -37,7 +37,7 @@ from bestpolicy.algorithms.tight import (
 )
 from bestpolicy.design import Design, g_optimal_design
 from bestpolicy.design.transductive import transductive_design
-from bestpolicy.estimation import Pulls
+from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import FloatArray, IntArray, Problem
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.verdict import Verdict
@@ -65,7 +65,14 @@ class Adaptive(Tight):
     redesign_ratio: float = 1.5
     exploration: float = 0.2
 
-    def run(self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator) -> Run:
+    def run(
+        self,
+        problem: Problem,
+        epsilon: float,
+        delta: float,
+        rng: np.random.Generator,
+        own_data: Tally | None = None,
+    ) -> Run:
         """Sample where the certificate is weakest until the asked ε is certified."""
         g_design = g_optimal_design(problem.pair_features, tolerance=self.design_tolerance)
         whitened = whitened_problem(problem, g_design)

@@ -23,6 +23,7 @@ from bestpolicy.algorithms.sampling import DesignSampling, Rounding, check_times
 from bestpolicy.bounds.paper import predicted_rounds
 from bestpolicy.design import g_optimal_design, whiten
 from bestpolicy.errors import InvalidInput
+from bestpolicy.estimation import Tally
 from bestpolicy.problem import Problem, frozen
 from bestpolicy.stopping import Check, PaperRule
 
@@ -43,6 +44,7 @@ class GSS:
 
     name: ClassVar[str] = "gss"
     anytime: ClassVar[bool] = True
+    takes_own_data: ClassVar[bool] = True
 
     design_tolerance: float = 1e-3
     check_ratio: float = 1.05
@@ -62,8 +64,15 @@ class GSS:
         """Solution of t = U·β(δ, t) at the given gap, in simulator calls."""
         return predicted_rounds(problem, gap, epsilon, delta) * problem.stages
 
-    def run(self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator) -> Run:
-        """Sample the design until the rule passes."""
+    def run(
+        self,
+        problem: Problem,
+        epsilon: float,
+        delta: float,
+        rng: np.random.Generator,
+        own_data: Tally | None = None,
+    ) -> Run:
+        """Sample the design until the rule passes; samples from elsewhere are pooled with ours."""
         features = problem.pair_features
         design = g_optimal_design(features, tolerance=self.design_tolerance)
         whitened = problem.with_features(frozen(whiten(features, design).features(problem.features)))
@@ -74,7 +83,7 @@ class GSS:
         check: Check | None = None
         for rounds in check_times(self.first_check(problem, epsilon, delta), self.check_ratio):
             tally += yield Request(sampling.until(rounds, tally, rng), check)
-            check = rule.check(tally)
+            check = rule.check(tally if own_data is None else tally + own_data)
             if check.passed:
                 break
         assert check is not None

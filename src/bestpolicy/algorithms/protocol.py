@@ -33,10 +33,13 @@ class Algorithm(Protocol):
     anytime : bool
         Whether a check is meaningful after any number of samples. If so, the last batch before the end of a
         budget is cut to fit; if not, a batch that does not fit is not begun.
+    takes_own_data : bool
+        Whether its rule may use samples from elsewhere, of pairs that were chosen without regard to outcomes.
     """
 
     name: ClassVar[str]
     anytime: ClassVar[bool]
+    takes_own_data: ClassVar[bool]
 
     def unsuitable(self, problem: Problem) -> str:
         """Say why the algorithm cannot run on the problem; empty if it can."""
@@ -46,6 +49,13 @@ class Algorithm(Protocol):
         """Simulator calls to expect if the gap is as given (nan if nothing can be said)."""
         ...
 
-    def run(self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator) -> Run:
+    def run(
+        self,
+        problem: Problem,
+        epsilon: float,
+        delta: float,
+        rng: np.random.Generator,
+        own_data: Tally | None = None,
+    ) -> Run:
         """Yield requests, receive their tallies, return the last check."""
         ...

@@ -54,6 +54,7 @@ class Tight:
 
     name: ClassVar[str] = "tight"
     anytime: ClassVar[bool] = True
+    takes_own_data: ClassVar[bool] = False  # its set of pairs and its prior are fixed before any sample
 
     design_tolerance: float = 1e-3
     check_ratio: float = 1.1
@@ -74,7 +75,14 @@ class Tight:
         """Nothing can be said from the gap alone: the cost depends on how errors cancel along trajectories."""
         return float("nan")
 
-    def run(self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator) -> Run:
+    def run(
+        self,
+        problem: Problem,
+        epsilon: float,
+        delta: float,
+        rng: np.random.Generator,
+        own_data: Tally | None = None,
+    ) -> Run:
         """Sample the design until the asked ε is certified."""
         design = g_optimal_design(problem.pair_features, tolerance=self.design_tolerance)
         whitened = whitened_problem(problem, design)

@@ -18,7 +18,7 @@ in which nothing cancels (the two forms agree because Σδ = 0).
 What a divergence implies for means of f ∈ [0, M_f], with z = |E_p f - E_p' f|:
 
 * Pinsker, i.e. Hoeffding's lemma with Donsker-Varadhan: KL ≥ 2 z²/M_f², and 2 cannot be improved. The paper states
-  the weaker constant 6/5 [TJP Lemma BoundKL]; its proof has a slip, its statement is true.
+  the weaker constant 6/5 [TJP Lem 10]; its proof has a slip, its statement is true.
 * With a small variance under p more is true, the "refined bound" that the paper announces: KL ≥ min(z²/(12 Var_p f),
   z/(5 M_f)). It follows from Bernstein's inequality and Var_p' f ≤ 2 Var_p f + 4 M_f² KL.
 """

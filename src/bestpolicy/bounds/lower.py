@@ -2,7 +2,7 @@
 
 Let δ < 1/2 and let M_1 … M_K be alternatives of M: linear models with M ≪ M_k and no policy ε-optimal in both M and
 M_k. An algorithm that returns an ε-optimal policy with probability 1-δ in each of these models satisfies, for every λ
-in the simplex [TJP Prop. 1; Kaufmann, Cappé, Garivier 2016],
+in the simplex [TJP Prop 1, Prop 4; Kaufmann, Cappé, Garivier 2016],
 
     E_M[τ] ≥ kl(δ, 1-δ) / max_{s,a} Σ_k λ_k KL_{M|M_k}(s, a)              (discounted; τ counts samples),
     E_M[τ] ≥ kl(δ, 1-δ) / Σ_h max_{s,a} Σ_k λ_k KL_{M|M_k}(h, s, a)       (episodic; τ counts rounds of H samples).

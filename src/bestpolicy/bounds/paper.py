@@ -1,7 +1,7 @@
 """What the paper promises: upper bounds on the characteristic time, and the samples its algorithms need.
 
 With Δ the gap, σ(ω) = max φᵀΛ(ω)⁻¹φ the worst leverage of an allocation (d for a G-optimal design), and k the
-constant of a bound KL ≥ k z²/M² between divergences and means [TJP Thm 1, Thm 1-E]
+constant of a bound KL ≥ k z²/M² between divergences and means [TJP Thm 1, Thm 4]
 
     U(M, ω) = 4 σ(ω) / (k (1-γ)⁴ (Δ+ε)²)     or     4 H³ σ(ω) / (k (Δ+ε)²)   (H steps, counted in rounds),
 
@@ -11,7 +11,7 @@ constant of a bound KL ≥ k z²/M² between divergences and means [TJP Thm 1, T
 GSS stops at the first t with t/U(M̂, ω_t) > β(δ, t) (episodic: H β(δ/H, t)). Since M̂ → M it stops near the solution of
 t = U* β(δ, t): `predicted_rounds`. The constant k cancels there, because β is proportional to it.
 
-Its expected stopping time is at most ⌈max(T₁, T₂)⌉ + 2 rounds [TJP Thm 4, 4-E], where T₁ makes the design concentrate
+Its expected stopping time is at most ⌈max(T₁, T₂)⌉ + 2 rounds [TJP Thm 3, Thm 5], where T₁ makes the design concentrate
 and T₂ solves 24 U* β(δ, T₂) ≤ T₂. As printed T₂ is too small by more than a factor of 2 (a factor 2 and the U* inside
 the logarithm are missing) and the second form of T₁ has a wrong constant; here both are right:
 
@@ -30,7 +30,7 @@ from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.paper import ZETA_2, inverse_rate, threshold
 
-_WRONG_STOP_FACTOR = 24  # Thm 4's proof: from this multiple of U*·β on, the statistic passes with high probability
+_WRONG_STOP_FACTOR = 24  # proof of Thm 3: from this multiple of U*·β on, the statistic passes with high probability
 
 
 def time_upper_bound(
@@ -114,12 +114,12 @@ def crossing(rate: float, slope: float, intercept: float) -> float:
 
 
 def design_phase(dimension: int) -> float:
-    """T₁: rounds after which i.i.d. sampling from the design is good with high probability [TJP Thm 4, corrected]."""
+    """T₁: rounds after which i.i.d. sampling from the design is good with high probability [TJP Thm 3, corrected]."""
     return 56 * dimension / 3 * log(2 * ZETA_2 * dimension) + 112 * dimension / 3 * log(112 * dimension / 3)
 
 
 def stopping_phase(problem: Problem, upper: float, delta: float) -> float:
-    """T₂: a time with 24 U* β(δ, T₂) ≤ T₂ (episodic: H β(δ/H, T₂)) [TJP Thm 4, corrected].
+    """T₂: a time with 24 U* β(δ, T₂) ≤ T₂ (episodic: H β(δ/H, T₂)) [TJP Thm 3, Thm 5, corrected].
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def stopping_phase(problem: Problem, upper: float, delta: float) -> float:
 def expected_rounds_bound(
     problem: Problem, gap: float, epsilon: float, delta: float, *, grid_ratio: float = 1.0
 ) -> float:
-    """Proved bound on the expected number of rounds of GSS or GSS-E [TJP Thm 4, corrected].
+    """Proved bound on the expected number of rounds of GSS or GSS-E [TJP Thm 3, Thm 5, corrected].
 
     Parameters
     ----------

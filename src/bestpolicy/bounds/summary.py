@@ -131,7 +131,7 @@ def table_rows(mdp: LinearMDP, bound: LowerBound, *, literature: bool = True) ->
         row(
             f"{name}, proved on average",
             expected_samples_bound(problem, gap, epsilon, delta),
-            "Theorem 4, corrected",
+            "Theorem 3 of the paper, corrected" if problem.horizon is None else "Theorem 5 of the paper, corrected",
         ),
     ]
     if literature:

@@ -12,8 +12,10 @@ from rich.table import Table
 from bestpolicy import instances as catalogue
 from bestpolicy.assumptions import check_features, check_model, check_norms
 from bestpolicy.cli.console import output
-from bestpolicy.cli.models import load_arrays
+from bestpolicy.cli.models import Count, load_arrays, load_model
 from bestpolicy.design import g_optimal_design
+from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
+from bestpolicy.simulators import ExactSimulator
 
 _PAIRS_SHOWN = 40
 
@@ -56,9 +58,10 @@ def design(model: str, tolerance: float, as_json: bool) -> None:
 
 @click.command()
 @click.argument("model")
+@click.option("--samples", type=Count(), help="Also simulate each pair this often and test linearity from samples.")
+@click.option("--seed", type=Count(), default=0, show_default=True, help="Of those samples.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-@click.pass_context
-def check(context: click.Context, model: str, as_json: bool) -> int:
+def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
     """Check every assumption on MODEL: measured value, limit, verdict, worst pair, and what to do.
 
     Exits with 2 if a required assumption fails. Norms are for information: the algorithms whiten the features.
@@ -71,8 +74,15 @@ def check(context: click.Context, model: str, as_json: bool) -> int:
     if full_rank:
         findings += check_norms(problem, theta, mu)
     failed = [finding for finding in findings if finding.required and not finding.passed]
+    linearity = None
+    if samples is not None and not failed:
+        simulator = ExactSimulator(load_model(model))
+        linearity = check_linearity(problem, sample_for_diagnostics(simulator, samples, np.random.default_rng(seed)))
     if as_json:
-        click.echo(json.dumps({"model": model, "passed": not failed, "findings": [asdict(f) for f in findings]}))
+        answer = {"model": model, "passed": not failed, "findings": [asdict(f) for f in findings]}
+        if linearity is not None:
+            answer["linearity"] = linearity.to_dict()
+        click.echo(json.dumps(answer))
     else:
         table = Table("assumption", "measured", "limit", "verdict", "worst pair", "what to do", box=None)
         for finding in findings:
@@ -86,6 +96,8 @@ def check(context: click.Context, model: str, as_json: bool) -> int:
                 "" if finding.passed else finding.remedy,
             )
         output(200).print(table)
+        if linearity is not None:
+            output(200).print(f"from samples: {linearity.sentence()}")
     if failed:
         count = f"{len(failed)} of {len(findings)} assumptions" if len(failed) > 1 else "1 assumption"
         click.echo(f"Error: {count} fail on {model}; first: {failed[0].sentence()}", err=True)

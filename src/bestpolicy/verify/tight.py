@@ -1,9 +1,9 @@
 """Theorems T, T-E, P and F, recomputed.
 
 **T.** x is the error vector of the fixed function V*. Then V* solves the estimated model with reward parameter
-θ̂ - x, so with y(s,a) the response of Q(s,a) - V(s) to x: adv(s,a) ≤ ρ(s,a) := w(y) - Δ̂(s,a), ρ = 0 at π's action, w(v) =
-min √(vᵀMv) over the ellipsoids. ω := V* - V_x obeys |ω| ≤ W, W ≥ max_a{ρ + γ|P̂|W}; its negative part is at most N, a
-super-solution of u = γ|P̂_π|u + γn_π W̄ (n the negative mass); |V* - V̂| ≤ D, D ≥ res + max_a{w(φ) + γ|P̂|D}. Range and
+θ̂ - x, so with y(s,a) the response of Q(s,a) - V(s) to x: adv(s,a) ≤ ρ(s,a) := w(y) - Δ̂(s,a), ρ = 0 at π's action,
+w(v) = min √(vᵀMv) over the ellipsoids. ω := V* - V_x obeys |ω| ≤ W, W ≥ max_a{ρ + γ|P̂|W}; its negative part is at most
+N, a super-solution of u = γ|P̂_π|u + γn_π W̄ (n the negative mass); |V* - V̂| ≤ D, D ≥ res + max_a{w(φ) + γ|P̂|D}. Range and
 variances of R + γV*(S') start at what is known of V* beforehand and shrink with these bounds; all rounds hold on one
 event. (A) ρ ≤ 0: π is optimal. (B) V* - V^π ≤ W̄ + (γ/(1-γ))(W̄ + N̄)·½ max_s‖p̂-p‖₁ along π, the distance bounded by
 Lemma S over all signs f ∈ {-1,1}^S, or by 2 + 2n. Episodic: W̄_0 + Σ_h ½‖p̂_h-p_h‖₁(W̄_{h+1} + N̄_{h+1}).
@@ -125,7 +125,8 @@ class _Rounds:
         gains = self.case.gamma * self.kernel.negative * ahead[:, None, None]
         played = np.arange(self.rival.shape[2]) == self.policy[:, :, None]
         below = self.kernel.super_solution(np.where(played, gains, -inf))
-        return largest + np.minimum(largest, below.max(axis=1))
+        spans: Floats = largest + np.minimum(largest, below.max(axis=1))
+        return spans
 
     def _ranges(self, pulled: Floats, omega_spans: Floats, errors: Floats | None) -> Floats:
         """1 + γ span(V) of the next stage, (stages,)."""

@@ -1,0 +1,444 @@
+"""Certificates: what is saved can be checked by others, and nothing else passes."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+from copy import deepcopy
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bestpolicy as bp
+from bestpolicy.algorithms import Adaptive, Tight
+from bestpolicy.algorithms import tight as tight_module
+from bestpolicy.certificate import make_certificate
+from bestpolicy.cli import commands
+from bestpolicy.cli.verify import verify as verify_command
+from bestpolicy.errors import BestPolicyError, InvalidInput
+from bestpolicy.stopping import lag
+from bestpolicy.stopping.ellipsoids import SHARES
+from bestpolicy.stopping.verdict import Split
+from bestpolicy.verify import protocol, verify, verify_text
+from bestpolicy.verify.reading import digest
+from tests.models import random_mdp
+from tests.test_cli import assert_one_error_line, run
+
+commands.add_command(verify_command)
+
+DISCOUNTED = random_mdp(1, states=4, actions=2, dimension=3, discount=0.6)
+EPISODIC = random_mdp(1, states=4, actions=2, dimension=3, horizon=3)
+MASKED = random_mdp(5, states=5, actions=3, dimension=4, discount=0.7, masked=True)
+
+
+def identified(mdp, algorithm, epsilon=0.3, **settings):
+    return bp.identify(bp.ExactSimulator(mdp), epsilon=epsilon, delta=0.1, algorithm=algorithm, seed=1, **settings)
+
+
+@pytest.fixture(scope="module")
+def documents():
+    """One certificate of each kind."""
+    runs = {
+        "gss": identified(DISCOUNTED, "gss"),
+        "gss-e": identified(EPISODIC, "gss"),
+        "tight": identified(DISCOUNTED, "tight"),
+        "optimal": identified(DISCOUNTED, "tight", 0.0),
+        "weighted": identified(MASKED, Adaptive(), 0.02),
+    }
+    return {name: make_certificate(result) for name, result in runs.items()}
+
+
+def array(node):
+    return np.frombuffer(base64.b64decode(node["data"]), node["dtype"]).reshape(node["shape"]).copy()
+
+
+def stored(values, node):
+    node["data"] = base64.b64encode(np.ascontiguousarray(values, node["dtype"]).tobytes()).decode()
+
+
+def verdict_on(document, model=None, *, mend=True):
+    """Check a document, with a checksum that fits again if it is to be mended."""
+    if mend:
+        document = document | {"sha256": digest(document)}
+    return verify_text(json.dumps(document), model)
+
+
+# --- round trips -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 0.0])
+@pytest.mark.parametrize("algorithm", ["gss", "tight", "adaptive"])
+@pytest.mark.parametrize("mdp", [DISCOUNTED, EPISODIC, MASKED], ids=["discounted", "episodic", "masked"])
+def test_what_is_saved_can_be_checked(mdp, algorithm, epsilon, tmp_path):
+    result = identified(mdp, algorithm, epsilon)
+    result.save(tmp_path / "certificate.json")
+    found = verify(tmp_path / "certificate.json", mdp)
+    assert found.valid, found.reasons
+    assert (found.epsilon, found.delta, found.samples, found.attempts) == (result.epsilon, 0.1, result.samples, 1)
+    assert found.recomputed_epsilon <= result.epsilon * (1 + 1e-6) + 1e-9
+    assert found.true_loss == pytest.approx(mdp.loss(result.policy), abs=1e-9)
+    assert f"Theorem {found.theorem}" in result.rule
+    assert "taken" not in str(found)
+    assert found.trusted
+
+
+def test_every_certified_epsilon_of_a_run_is_reproduced():
+    """An audit: the checker certifies by itself what the rules certify, at every look and not only at the end."""
+    for mdp, algorithm in ((EPISODIC, Tight(check_ratio=1.5)), (MASKED, Adaptive(check_ratio=1.5))):
+        study = bp.Study(mdp.problem, epsilon=0.01, delta=0.2, algorithm=algorithm, seed=3, max_samples=30_000)
+        simulator, last, looks = bp.ExactSimulator(mdp), inf, 0
+        while not study.done:
+            for query in study.ask():
+                study.tell(query, simulator.sample(query.pulls, query.rng()))
+            result = study.result()
+            if result.epsilon < last:
+                last, looks = result.epsilon, looks + 1
+                assert verdict_on(make_certificate(result), mdp, mend=False).valid
+        assert looks > 3
+
+
+def test_all_theorems_of_a_lag_are_reproduced(monkeypatch):
+    """Theorems T, P and F on the samples since a lag, also where another one certified more."""
+    seen = []
+
+    def spy(self, batch, weights=None, look=tight_module.Lags.look):
+        found = look(self, batch, weights)
+        seen.extend((verdict, proof) for _, verdict, proof in found if verdict.epsilon < inf)
+        return found
+
+    monkeypatch.setattr(tight_module.Lags, "look", spy)
+    mdp = bp.instances.ball(states=40, actions=3, dimension=4, seed=0, discount=0.8)
+    result = identified(mdp, Tight(check_ratio=1.5), 0.0)
+    assert {proof["theorem"] for _, proof in seen} == {"T", "P", "F"}
+    for verdict, proof in seen[:: max(1, len(seen) // 12)]:
+        check = replace(result.checks[-1], policy=verdict.policy, epsilon=verdict.epsilon, proof=proof)
+        found = verdict_on(make_certificate(replace(result, epsilon=verdict.epsilon, checks=(check,))))
+        assert found.valid, (proof["theorem"], found.reasons)
+        assert any(f"lag {proof['lag']['number']}" in item for item in found.trusted)
+
+
+def test_the_format_fixes_the_shares_that_the_rules_use():
+    np.testing.assert_allclose(protocol.main_shares(), SHARES, rtol=1e-12)
+    np.testing.assert_array_equal(protocol.LAG_SHARES, lag._SHARES)
+    assert tuple(protocol.PARTS.values()) == (lag._MOVING, lag._FIXED, lag._FRESH)
+    split = Split()
+    assert (split.sub_gaussian, split.bernstein, split.variance, split.kernel) == protocol.NEAR_OPTIMAL
+
+
+def test_the_users_word_on_the_span_is_recorded():
+    result = identified(DISCOUNTED, Tight(value_span=float(np.ptp(DISCOUNTED.values))), 0.0)
+    document = make_certificate(result)
+    found = verdict_on(document)
+    assert found.valid
+    assert any("user's word" in item for item in found.trusted)
+    assert any("differ by at most" in item["assumption"] and not item["checked"] for item in document["assumptions"])
+
+
+def test_anytime_certificates_and_their_absence(tmp_path):
+    partial = identified(DISCOUNTED, "tight", 0.0, max_samples=700)
+    assert not partial.certified
+    assert partial.epsilon < inf
+    partial.save(tmp_path / "anytime.json")
+    assert verify(tmp_path / "anytime.json").epsilon == partial.epsilon
+    for nothing in (
+        identified(DISCOUNTED, "gss", max_samples=1000),
+        bp.Study(DISCOUNTED.problem, epsilon=0.1, delta=0.1).result(),
+    ):
+        with pytest.raises(InvalidInput, match=r"nothing is certified yet.*larger"):
+            nothing.save(tmp_path / "none.json")
+    assert not (tmp_path / "none.json").exists()
+
+
+def test_nothing_to_choose():
+    problem = bp.Problem(np.repeat(np.eye(2)[:, None], 2, axis=1), discount=0.5)
+    result = bp.Study(problem, epsilon=0.0, delta=0.1).result()
+    found = verdict_on(make_certificate(result))
+    assert found.valid
+    assert "no state has two distinct actions" in str(found)
+    document = make_certificate(identified(DISCOUNTED, "tight", 0.0))
+    document["claim"]["theorem"] = "no choice"
+    assert "two distinct actions" in str(verdict_on(document))
+
+
+def test_other_units_of_reward():
+    study = bp.Study(DISCOUNTED.problem, epsilon=3.0, delta=0.1, algorithm="tight", seed=1, reward_scale=10.0)
+    result = bp.drive(study, bp.ExactSimulator(DISCOUNTED))
+    found = verdict_on(make_certificate(result), DISCOUNTED)
+    assert found.valid
+    assert 1.0 < found.epsilon <= 3.0
+
+
+def test_a_proof_that_does_not_hold_is_not_written(tmp_path):
+    result = identified(DISCOUNTED, "tight")
+    with pytest.raises(BestPolicyError, match=r"own check.*certify only"):
+        replace(result, epsilon=result.epsilon / 2).save(tmp_path / "wrong.json")
+    assert not (tmp_path / "wrong.json").exists()
+
+
+def test_only_the_last_check_keeps_its_proof():
+    result = identified(DISCOUNTED, "tight", 0.0)
+    assert [check.proof is not None for check in result.checks] == [False] * (len(result.checks) - 1) + [True]
+    assert "proof" not in result.checks[-1].to_dict()
+
+
+# --- attempts --------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_says_how_often_it_was_tried(tmp_path):
+    store = tmp_path / "runs.db"
+    for name in ("first", "second"):
+        identified(DISCOUNTED, "tight", store=store, name=name)
+    identified(EPISODIC, "tight", store=store, name="another problem")
+    result = identified(DISCOUNTED, "tight", store=store, name="third")
+    result.save(tmp_path / "certificate.json")
+    found = verify(tmp_path / "certificate.json")
+    assert found.attempts == 3
+    assert "in the store: 3" in str(found)
+    resumed = bp.Study.resume(store, "first")
+    assert make_certificate(resumed.result())["run"]["attempts"] == 3
+    resumed.close()
+
+
+# --- tampering -------------------------------------------------------------------------------------------------------
+
+
+def leaves(node, path=()):
+    """Every number and every array of a document."""
+    if isinstance(node, dict) and set(node) == {"dtype", "shape", "data"}:
+        yield path
+    elif isinstance(node, dict | list):
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from leaves(value, (*path, key))
+    elif isinstance(node, int | float):
+        yield path
+
+
+@pytest.mark.parametrize("kind", ["gss-e", "optimal", "weighted"])
+def test_any_change_of_a_number_is_noticed(documents, kind):
+    paths = list(leaves(documents[kind]))
+    assert len(paths) > 15
+    for path in paths:
+        document = deepcopy(documents[kind])
+        parent = document
+        for key in path[:-1]:
+            parent = parent[key]
+        if isinstance(parent[path[-1]], dict):
+            values = array(parent[path[-1]])
+            last = values.reshape(-1)[-1]
+            values.reshape(-1)[-1] = ~last if values.dtype == bool else np.nextafter(last, 9) if last % 1 else last + 1
+            stored(values, parent[path[-1]])
+        else:
+            parent[path[-1]] = not parent[path[-1]] if parent[path[-1]] in (True, False) else parent[path[-1]] + 1
+        try:
+            found = verdict_on(document, mend=False)
+        except InvalidInput:
+            continue
+        assert not found.valid, path
+        assert "checksum" in str(found)
+
+
+def claim(**values):
+    return lambda document: document["claim"].update(values)
+
+
+def entry(path, change):
+    """Change an array inside the document."""
+
+    def apply(document):
+        node = document
+        for key in path.split("."):
+            node = node[key]
+        values = array(node)
+        stored(change(values), node)
+
+    return apply
+
+
+def other_policy(document):
+    node = document["claim"]["policy"]
+    policy = array(node)
+    policy.reshape(-1)[0] = 1 - policy.reshape(-1)[0]
+    stored(policy, node)
+
+
+def set_first(value):
+    def change(values):
+        values.reshape(-1)[0] = value
+        return values
+
+    return change
+
+
+HARMFUL = {
+    "smaller epsilon": (claim(epsilon=0.1), "certify"),
+    "smaller delta": (claim(delta=1e-30), "at δ = 1e-30|does not follow from δ"),
+    "another policy": (other_policy, "policy"),
+    "no delta": (claim(delta=0.0), "strictly between"),
+    "negative count": (entry("proof.samples.counts", set_first(-5)), "not positive"),
+    "reward sum above its count": (entry("proof.samples.rewards", lambda r: r + 10**9), "sum of rewards exceeds"),
+    "negative rewards": (entry("proof.samples.rewards", lambda r: r - 10**9), "negative"),
+    "squares above the sums": (entry("proof.samples.squares", lambda r: r * 3), "squared rewards exceeds"),
+    "squares too small": (entry("proof.samples.squares", lambda r: r * 0), "squared rewards is smaller"),
+    "more samples than the run had": (entry("proof.samples.counts", lambda n: n * 7), "the run had"),
+    "pairs in disorder": (entry("proof.samples.pairs", lambda pairs: pairs[::-1]), "strictly increasing"),
+    "features": (entry("problem.features", set_first(0.123)), "fingerprint"),
+    "design": (entry("proof.design_weights", set_first(0.9)), "sum to 1"),
+    "fewer samples": (entry("proof.samples.counts", lambda n: np.maximum(n // 9, 1)), "rewards exceeds"),
+}
+
+
+@pytest.mark.parametrize("change", HARMFUL)
+@pytest.mark.parametrize("kind", ["gss", "gss-e", "tight"])
+def test_harmful_changes_are_rejected_though_the_checksum_fits(documents, kind, change):
+    document = deepcopy(documents[kind])
+    assert verdict_on(document).valid
+    apply, words = HARMFUL[change]
+    apply(document)
+    found = verdict_on(document)
+    assert not found.valid
+    assert any(word in str(found) for word in words.split("|")), found
+    assert str(found).startswith("NOT valid: ")
+
+
+PRIVATE = {
+    "prior": (entry("proof.prior.base", lambda base: base * 0.5), "does not follow from δ"),
+    "prior entry": (entry("proof.prior.base", set_first(1e-3)), "follow"),
+    "indefinite prior": (entry("proof.prior.base", lambda base: -base), "not positive definite"),
+    "capacity": (lambda document: document["proof"]["prior"].update(capacity=1.0), "capacity"),
+    "shares": (entry("proof.prior.shares", lambda q: q[::-1]), "shares"),
+    "shares above 1": (entry("proof.prior.shares", lambda q: q * 2), "sum at most 1"),
+    "theorem": (claim(theorem="P"), "needs a lag"),
+    "all of delta": (lambda document: document["proof"].update(lag_share=0.9), "does not follow"),
+}
+
+
+@pytest.mark.parametrize("change", PRIVATE)
+def test_what_had_to_be_fixed_beforehand_cannot_be_chosen_afterwards(documents, change):
+    document = deepcopy(documents["optimal"])
+    apply, words = PRIVATE[change]
+    apply(document)
+    assert words in str(verdict_on(document))
+
+
+def test_weights_have_to_fit_to_the_counts(documents):
+    assert documents["weighted"]["proof"]["samples"]["weighted"] is not None
+    for field in ("weights", "weights_squared", "rewards", "counts"):
+        for factor in (3.0, -1.0):
+            document = deepcopy(documents["weighted"])
+            entry(f"proof.samples.weighted.{field}", lambda values, factor=factor: values * factor)(document)
+            assert "do not fit together" in str(verdict_on(document))
+
+
+def test_coordinates_that_break_the_norms_are_rejected(documents):
+    for factor, words in ((2.0, "squared length"), (0.5, "norms")):
+        document = deepcopy(documents["gss"])
+        entry("proof.transform", lambda values, factor=factor: values * factor)(document)
+        assert words in str(verdict_on(document))
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1, 2]",
+        '{"format": "something else"}',
+        '{"format": "bestpolicy certificate", "version": 99}',
+        '{"format": "bestpolicy certificate", "version": 1}',
+        "[" * 100_000,
+        '{"format": NaN}',
+        "\x00\x01",
+    ],
+)
+def test_foreign_files_give_clear_errors(text, tmp_path):
+    (tmp_path / "foreign.json").write_text(text)
+    assert_one_error_line(run("verify", tmp_path / "foreign.json"), "certificate")
+
+
+def test_malformed_certificates_give_clear_errors(documents):
+    text = json.dumps(documents["tight"])
+    for cut in range(0, len(text) - 1, len(text) // 25):
+        with pytest.raises(InvalidInput):
+            verify_text(text[:cut])
+    changes = {
+        "shape": lambda d: d["problem"]["features"].update(shape=[2**30, 2**30, 3]),
+        "needs another number": lambda d: d["problem"]["features"].update(shape=[400, 2, 3]),
+        "dtype": lambda d: d["problem"]["features"].update(dtype="|O"),
+        "base64": lambda d: d["problem"]["features"].update(data="*" * 64),
+        "finite": lambda d: entry("problem.features", lambda f: f * np.nan)(d),
+        "lacks the field": lambda d: d["proof"].pop("prior"),
+        "finite number": lambda d: d["claim"].update(epsilon="0.1"),
+        "a number from": lambda d: d["claim"].update(epsilon=-1),
+        "whole number": lambda d: d["run"].update(samples=1.5),
+        "unknown theorem": lambda d: d["claim"].update(theorem="Z"),
+        "an object": lambda d: d.update(proof=3),
+        "either a discount or a horizon": lambda d: d["problem"].update(horizon=3),
+        "policy|shape|fingerprint": lambda d: d["problem"].update(horizon=10**15, discount=None),
+    }
+    for words, change in changes.items():
+        document = deepcopy(documents["tight"])
+        change(document)
+        try:
+            message = str(verdict_on(document))
+        except InvalidInput as error:
+            message = str(error)
+        assert any(word in message for word in words.split("|")), (words, message)
+
+
+def test_the_checker_shares_no_code_with_the_run():
+    folder = Path(bp.__file__).parent / "verify"
+    for file in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                assert not name.startswith("bestpolicy") or name.startswith(("bestpolicy.errors", "bestpolicy.verify"))
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command(tmp_path):
+    certificate, model = tmp_path / "certificate.json", tmp_path / "model.npz"
+    DISCOUNTED.save(model)
+    result = identified(DISCOUNTED, "gss")
+    result.save(certificate)
+    done = run("verify", certificate)
+    assert done.returncode == 0
+    assert done.stdout.startswith(
+        "valid: the policy is within 0.3 of optimal with probability at least 0.9 (Theorem R), from "
+        f"{result.samples:,} simulator calls; studies of this problem in the store: 1\n"
+    )
+    assert "taken on trust: the samples were drawn independently" in done.stdout
+    answer = json.loads(run("verify", certificate, "--model", model, "--json").stdout)
+    assert (answer["valid"], answer["reasons"], answer["theorem"]) == (True, [], "R")
+    assert answer["true_loss"] <= 0.3
+
+    EPISODIC.save(model)
+    done = run("verify", certificate, "--model", model)
+    assert done.returncode == 1
+    assert done.stdout.startswith("NOT valid: the certificate is about another problem")
+
+    text = certificate.read_text()
+    certificate.write_text(text.replace('"seed": 1', '"seed": 2'))
+    done = run("verify", certificate)
+    assert done.returncode == 1
+    assert done.stdout == "NOT valid: the file was changed after it was written (its checksum does not fit).\n"
+    certificate.write_text(text[: len(text) // 2])
+    assert_one_error_line(run("verify", certificate), "cut off")
+    assert_one_error_line(run("verify", tmp_path / "none.json"), "no such file")
+
+
+def test_a_policy_that_is_bad_in_the_given_model_is_reported(documents):
+    problem = DISCOUNTED.problem
+    worse = bp.LinearMDP(problem, theta=1 - DISCOUNTED.theta[0], mu=DISCOUNTED.mu[0])
+    found = verdict_on(documents["optimal"], worse)
+    assert not found.valid
+    assert found.true_loss == pytest.approx(worse.loss(array(documents["optimal"]["claim"]["policy"])[0]), abs=1e-9)
+    assert "in the given model the policy loses" in str(found)
