@@ -1,4 +1,4 @@
-"""The paper's calculators against their definitions, brute force and the errata; the literature's against their labels."""
+"""Calculators of the paper against definitions, brute force and errata; of the literature against their labels."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_slips_in_the_proof_of_the_divergence_bound():
     f = np.array([-0.5, 0.5])
     assert f.var() == np.abs(f).max() ** 2 > np.abs(f).max() ** 2 / 4
     # With 8 (1 + 4/3) the printed steps give 6/7, not 6/5 (E7 ii). The statement is true all the same, see above.
-    assert 2 / (1 + 4 / 3) == pytest.approx(6 / 7)
+    assert pytest.approx(6 / 7) == 2 / (1 + 4 / 3)
 
 
 @given(st.integers(0, 10**6), st.floats(0.01, 30))

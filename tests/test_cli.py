@@ -304,13 +304,27 @@ def test_bounds_for_people_and_programs(tmp_path):
     assert answer["alternatives"]["closest"]["state"] in (0, 1)
     assert answer["predicted"]["gss"] > answer["samples_lower_bound"]
     picture = tmp_path / "closest.svg"
-    text = run("bounds", "riverswim-episodic", "--epsilon", 0.5, "--delta", 0.1, "--figure", picture, "--max-seconds", 5)
+    text = run(
+        "bounds", "riverswim-episodic", "--epsilon", 0.5, "--delta", 0.1, "--figure", picture, "--max-seconds", 5
+    )
     assert text.returncode == 0
     assert "any algorithm, at least" in text.stdout
     assert "closest alternative" in text.stdout
     assert picture.read_text().startswith("<?xml")
     assert_one_error_line(run("bounds", "two-state", "--epsilon", -1, "--delta", 0.05), "epsilon")
     assert_one_error_line(run("bounds", "two-state", "--epsilon", 0, "--delta", 2), "delta")
+
+
+def test_a_certificate_from_the_command_line(tmp_path):
+    path = tmp_path / "certificate.json"
+    arguments = ("--epsilon", 0.3, "--delta", 0.1, "--seed", 1, "--algorithm", "tight", "--certificate", path)
+    assert run("identify", "universal", *arguments).returncode == 0
+    done = run("verify", path, "--model", "universal")
+    assert done.returncode == 0
+    assert done.stdout.startswith("valid")
+    path.write_text(path.read_text().replace('"epsilon": 0', '"epsilon": 1', 1))
+    assert run("verify", path).returncode == 1
+    assert_one_error_line(run("verify", tmp_path / "nowhere.json"), "nowhere.json")
 
 
 def test_demo_writes_its_table(tmp_path):
@@ -328,7 +342,17 @@ def test_bad_input_as_a_user_sees_it():
 
 
 def test_help_teaches():
-    for arguments in ((), ("identify",), ("resume",), ("studies",), ("bounds",), ("design",), ("check",), ("instances",), ("demo",)):
+    for arguments in (
+        (),
+        ("identify",),
+        ("resume",),
+        ("studies",),
+        ("bounds",),
+        ("design",),
+        ("check",),
+        ("instances",),
+        ("demo",),
+    ):
         done = run(*arguments, "--help")
         assert done.returncode == 0
         assert len(done.stdout) > 200

@@ -26,6 +26,7 @@ from bestpolicy.run import drive, identify
 from bestpolicy.simulators import CallableSimulator, ExactSimulator, GenerativeModel, GymSimulator
 from bestpolicy.stopping import Check
 from bestpolicy.study import Outcome, Query, Result, Study
+from bestpolicy.verify import Verification, verify
 
 _logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
@@ -51,6 +52,7 @@ __all__ = [
     "StoreError",
     "Study",
     "Tally",
+    "Verification",
     "__version__",
     "bounds",
     "design",
@@ -63,4 +65,5 @@ __all__ = [
     "least_squares",
     "optimal_plan",
     "testing",
+    "verify",
 ]

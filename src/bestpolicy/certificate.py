@@ -118,8 +118,10 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "parameters": {name: _finite(value) for name, value in settings["parameters"].items()},
             "seed": result.seed,
             "samples": result.samples,
+            "own_data": _own_data(result, check.proof),
             "rounds": result.rounds,
             "attempts": count_attempts(origin),
+            "warnings": list(result.warnings),
             "versions": {
                 "bestpolicy": __version__,
                 "numpy": np.__version__,
@@ -130,6 +132,11 @@ def make_certificate(result: Result) -> dict[str, Any]:
         "assumptions": _assumptions(check.proof),
     }
     return document | {"sha256": digest(document)}
+
+
+def _own_data(result: Result, proof: dict[str, Any]) -> int:
+    """Samples from elsewhere that the proof uses: Theorem R looks at all of the run's samples and at them."""
+    return max(0, int(proof["tally"].samples) - result.samples) if proof["theorem"] == "R" else 0
 
 
 def count_attempts(origin: Origin) -> int:

@@ -92,6 +92,8 @@ class CuttingPlanes:
         if self.alternatives:
             self._solve_programme()
             self._recentre(query)
+        elif self._explorer.exhausted:
+            self.finished = True  # the same search at the same allocation would fail again
         self._history.append(self.time)
         if self.gap <= tolerance and monotonic() < self.deadline:
             # Before the end, look at every target that might be cheaper than the estimate says.
@@ -100,7 +102,7 @@ class CuttingPlanes:
             self._solve_programme()
             self._recentre(query)
             self.finished = self.gap <= tolerance
-        stalled = len(self._history) > _PATIENCE and self.time < _PROGRESS * self._history[-_PATIENCE]
+        stalled = len(self._history) > _PATIENCE and self.time <= _PROGRESS * self._history[-_PATIENCE]
         self.finished = self.finished or stalled
         self._mixture = float(np.clip(self.gap / 10, 1e-4, 0.05))
         self.out_of_time = not self.finished and monotonic() >= self.deadline

@@ -19,6 +19,7 @@ from bestpolicy.problem import FloatArray
 _TARGETS, _ATTEMPTS = 6, 12  # successful and other searches per iteration
 _SWEEP, _SWEEP_RANGE = 40, 1.3  # searches of the last look around, up to this multiple of the lowest cost
 _SLEEP = 8
+_HOPELESS = 1e9
 _SHRUNK, _NODE_LIMIT = 2, 60  # alternatives per iteration that branch and bound tries to improve, and its effort
 
 
@@ -39,6 +40,11 @@ class Explorer:
         self._kinds = np.array([int(target.seeded) for target in search.targets], dtype=np.int64)
         self._luck = np.ones((2, 2))  # (kind, failures and successes)
         self._calls = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every target has been searched at least once."""
+        return bool(self._tried.all())
 
     def explore(
         self,
@@ -84,7 +90,7 @@ class Explorer:
             self._tried[target] = True
             self._luck[self._kinds[target], int(result is not None)] += 1
             if result is None:
-                self._corrections[target] *= 10
+                self._corrections[target] = min(10 * self._corrections[target], _HOPELESS)
                 continue
             cost = search.cost(query, result)
             self._corrections[target] = cost / estimates[target]

@@ -61,7 +61,7 @@ class Search:
         problem = self.truth.problem
         after = problem.continuation * following_values(problem, self.reference.optimum.values)
         spread = self.nearest.spreads(weights, after, self._gradients)
-        estimates: FloatArray = self._shifts**2 / (2 * np.maximum(spread, 1e-300))
+        estimates: FloatArray = self._shifts**2 / (2 * np.maximum(spread, 1e-100))
         return estimates
 
     def find(

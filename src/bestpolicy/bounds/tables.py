@@ -172,7 +172,7 @@ def _policy_iteration(
     flat_rows = rows.reshape(-1, problem.states)
     policy = np.where(actions, rewards, -np.inf).argmax(axis=1) if start is None else start
     policy = np.where(actions[everywhere, policy], policy, actions.argmax(axis=1))
-    hysteresis = 1e-13 * problem.value_limits[0]
+    hysteresis = _rounding(problem)  # changing one's mind for less could go on for ever
     for _ in range(_MAX_IMPROVEMENTS):
         system = np.eye(problem.states) - gamma * rows[everywhere, policy]
         values = np.linalg.solve(system, rewards[everywhere, policy])

@@ -12,6 +12,7 @@ from bestpolicy.cli.demo import demo
 from bestpolicy.cli.identify import identify
 from bestpolicy.cli.inspect import check, design, instances
 from bestpolicy.cli.studies import resume, studies
+from bestpolicy.cli.verify import verify
 from bestpolicy.errors import BestPolicyError
 
 BAD_INPUT = 2
@@ -34,7 +35,7 @@ def commands() -> None:
     """
 
 
-for command in (identify, resume, studies, bounds, design, check, instances, demo):
+for command in (identify, resume, studies, verify, bounds, design, check, instances, demo):
     commands.add_command(command)
 
 

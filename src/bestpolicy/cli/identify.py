@@ -54,6 +54,7 @@ _STATES_SHOWN = 25
 @click.option("--store", type=click.Path(dir_okay=False), help="File in which the run survives (SQLite).")
 @click.option("--name", default="study", show_default=True, help="Name of the study in that file.")
 @click.option("--workers", type=Count(), help="Simulate on this many processes; the answer does not depend on it.")
+@click.option("--certificate", type=click.Path(dir_okay=False), help="Write a certificate for `bestpolicy verify`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def identify(
     model: str,
@@ -67,6 +68,7 @@ def identify(
     store: str | None,
     name: str,
     workers: int | None,
+    certificate: str | None,
     as_json: bool,
 ) -> int:
     """Find a policy of MODEL that is within EPSILON of optimal with probability 1 - DELTA.
@@ -88,7 +90,7 @@ def identify(
         name=name,
         origin={"model": model, "fingerprint": mdp.fingerprint, "rewards": rewards},
     )
-    return run_study(study, mdp, rewards, model, store, max_seconds, workers, as_json)
+    return run_study(study, mdp, rewards, model, store, max_seconds, workers, certificate, as_json)
 
 
 def run_study(
@@ -99,6 +101,7 @@ def run_study(
     store: str | None,
     max_seconds: float | None,
     workers: int | None,
+    certificate: str | None,
     as_json: bool,
 ) -> int:
     """Drive a study to its end with the model's own simulator, print the result, return the exit code."""
@@ -118,6 +121,8 @@ def run_study(
         click.echo(json.dumps(result.to_dict(model)))
     else:
         _print_result(output(), mdp, result)
+    if certificate is not None and result.epsilon < float("inf"):
+        result.save(certificate)
     if store is not None and not result.certified:
         click.echo(f"To go on: bestpolicy resume {shlex.quote(store)} --name {shlex.quote(name)}", err=True)
     if result.outcome is Outcome.INTERRUPTED:

@@ -24,6 +24,7 @@ from bestpolicy.study import Study
 @click.option("--max-samples", type=Count(), help="A new budget of simulator calls, in all.")
 @click.option("--max-seconds", type=float, help="Budget of time.")
 @click.option("--workers", type=Count(), help="Simulate on this many processes.")
+@click.option("--certificate", type=click.Path(dir_okay=False), help="Write a certificate for `bestpolicy verify`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def resume(
     file: str,
@@ -32,6 +33,7 @@ def resume(
     max_samples: int | None,
     max_seconds: float | None,
     workers: int | None,
+    certificate: str | None,
     as_json: bool,
 ) -> int:
     """Go on with a study from its FILE; the result is bit for bit that of an uninterrupted run.
@@ -47,7 +49,7 @@ def resume(
         mdp = load_model(source)
         if mdp.fingerprint != origin["fingerprint"]:
             raise InvalidInput(f"{source} is not the model of this study: it has changed. Give the right one: --model.")
-        return run_study(study, mdp, origin["rewards"], source, file, max_seconds, workers, as_json)
+        return run_study(study, mdp, origin["rewards"], source, file, max_seconds, workers, certificate, as_json)
     finally:
         study.close()
 

@@ -114,6 +114,11 @@ def verify(path: str | PathLike[str], model: TrueModel | None = None) -> Verific
 
 def verify_text(text: str, model: TrueModel | None = None) -> Verification:
     """Check the text of a certificate; the parameters are those of `verify`."""
+    with np.errstate(all="ignore"):  # absurd numbers are rejected where they would count
+        return _verify(text, model)
+
+
+def _verify(text: str, model: TrueModel | None) -> Verification:
     document = parse(text)
     claim, run, reasons = document.child("claim"), document.child("run"), list[str]()
     if document.text("sha256") != digest(document.fields):
@@ -126,6 +131,10 @@ def verify_text(text: str, model: TrueModel | None = None) -> Verification:
         "the samples were drawn independently from one linear MDP with these features and rewards in [0, 1]",
         f"the run was not repeated until it certified something (studies of this problem in the store: {attempts})",
     ]
+    own_data = run.whole("own_data", 0)
+    if own_data:
+        trusted.append(f"{own_data:,} samples came from elsewhere, of pairs chosen without regard to outcomes")
+    trusted += [f"in spite of the warning: {warning}" for warning in run.texts("warnings")]
     recomputed: float | None = None
     loss: float | None = None
     try:
@@ -135,8 +144,12 @@ def verify_text(text: str, model: TrueModel | None = None) -> Verification:
         found, used, more = _certified(case, theorem, document, policy, epsilon / scale, delta)
         trusted += more
         recomputed = found * scale
-        if used > samples:
-            reasons.append(f"the proof uses {used:,} samples, the run had {samples:,}")
+        if own_data and theorem != "R":
+            reasons.append(f"Theorem {theorem} cannot use samples from elsewhere")
+        if run.whole("rounds", 0) != samples // case.stages:
+            reasons.append("the numbers of rounds and of samples do not fit together")
+        if used > samples + own_data:
+            reasons.append(f"the proof uses {used:,} samples, the run had {samples + own_data:,}")
         if not recomputed <= epsilon * (1 + _RELATIVE) + _ABSOLUTE * scale:
             known = f"only ε = {recomputed:.6g}" if isfinite(found) else "no ε at all"
             reasons.append(f"the samples certify {known} for this policy at δ = {delta:g}, not ε = {epsilon:.6g}")
@@ -149,7 +162,9 @@ def verify_text(text: str, model: TrueModel | None = None) -> Verification:
                 )
     except Rejected as error:
         reasons.append(str(error))
-    except np.linalg.LinAlgError as error:
+    except InvalidInput:
+        raise
+    except (np.linalg.LinAlgError, ValueError, ArithmeticError) as error:
         reasons.append(f"the numbers cannot be computed with ({error})")
     recomputed = recomputed if recomputed is not None and isfinite(recomputed) else None
     return Verification(not reasons, reasons, epsilon, delta, recomputed, stated, samples, attempts, loss, trusted)

@@ -21,7 +21,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from bestpolicy.verify.case import Case, Samples
 from bestpolicy.verify.coordinates import Coordinates
-from bestpolicy.verify.reading import Floats, Ints, Node, Rejected
+from bestpolicy.verify.reading import Floats, Ints, Node, Rejected, not_below_zero
 
 _SWEEPS = 20_000
 _TIE = 1e-9  # relative to the largest value
@@ -58,7 +58,7 @@ def certified_epsilon(case: Case, proof: Node, policy: Ints, delta: float) -> tu
         needed = sqrt(bound) / (1 - case.discount) ** 2 + 2 * case.gamma * residual / (1 - case.discount)
     else:
         needed = case.stages**2 * sqrt(bound) + 2 * residual
-    return max(0.0, needed - gap), int(samples.pulls.sum())
+    return not_below_zero(needed - gap), int(samples.pulls.sum())
 
 
 def _confidence(delta: float, rounds: int, dimension: int) -> float:
@@ -81,7 +81,7 @@ def _plan(case: Case, features: Floats, theta: Floats, mu: Floats, policy: Ints)
         staged, values = [], np.zeros(len(features))
         for stage in reversed(range(case.stages)):
             parameters = theta[stage] + mu[stage].T @ values
-            if np.linalg.norm(parameters) > ball:
+            if not np.linalg.norm(parameters) <= ball:
                 raise Rejected("the estimated values leave the ball that Theorem R-E covers")
             staged.append(q_of(parameters))
             values = clipped(staged[-1], stage)
@@ -102,7 +102,7 @@ def _plan(case: Case, features: Floats, theta: Floats, mu: Floats, policy: Ints)
         residual = float(np.abs(values - clipped(q_values, 0)).max())
         if residual <= 1e-13 * case.limits[0]:
             break
-        if np.linalg.norm(following) > ball:
+        if not np.linalg.norm(following) <= ball:
             raise Rejected("the estimated values leave the ball that Theorem R covers")
         parameters = following
     return q_values[None], residual

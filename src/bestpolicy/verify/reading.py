@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import isfinite, isnan, prod
 from typing import Any, NoReturn
 
 import numpy as np
@@ -37,6 +37,13 @@ Ints = NDArray[np.int64]
 
 class Rejected(Exception):
     """The file can be read, but does not prove what it claims."""
+
+
+def not_below_zero(bound: float) -> float:
+    """Return max(0, bound), but never 0 for what is not a number: overflow must not look like a proof."""
+    if isnan(bound):
+        raise Rejected("the numbers are too large to compute with")
+    return max(0.0, bound)
 
 
 def digest(document: dict[str, Any]) -> str:
@@ -113,6 +120,13 @@ class Node:
         if not isinstance(value, str):
             self._wrong(key, "a text")
         return value
+
+    def texts(self, key: str) -> list[str]:
+        """Return a list of strings."""
+        value = self._take(key)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            self._wrong(key, "a list of texts")
+        return list(value)
 
     def number(self, key: str, least: float, most: float) -> float:
         """Return a finite number in [least, most]."""

@@ -3,9 +3,9 @@
 **T.** x is the error vector of the fixed function V*. Then V* solves the estimated model with reward parameter
 θ̂ - x, so with y(s,a) the response of Q(s,a) - V(s) to x: adv(s,a) ≤ ρ(s,a) := w(y) - Δ̂(s,a), ρ = 0 at π's action,
 w(v) = min √(vᵀMv) over the ellipsoids. ω := V* - V_x obeys |ω| ≤ W, W ≥ max_a{ρ + γ|P̂|W}; its negative part is at most
-N, a super-solution of u = γ|P̂_π|u + γn_π W̄ (n the negative mass); |V* - V̂| ≤ D, D ≥ res + max_a{w(φ) + γ|P̂|D}. Range and
-variances of R + γV*(S') start at what is known of V* beforehand and shrink with these bounds; all rounds hold on one
-event. (A) ρ ≤ 0: π is optimal. (B) V* - V^π ≤ W̄ + (γ/(1-γ))(W̄ + N̄)·½ max_s‖p̂-p‖₁ along π, the distance bounded by
+N, a super-solution of u = γ|P̂_π|u + γn_π W̄ (n the negative mass); |V* - V̂| ≤ D, D ≥ res + max_a{w(φ) + γ|P̂|D}. Range
+and variances of R + γV*(S') start at what is known of V* beforehand and shrink with these bounds; all rounds hold on
+one event. (A) ρ ≤ 0: π is optimal. (B) V* - V^π ≤ W̄ + (γ/(1-γ))(W̄ + N̄)·½ max_s‖p̂-p‖₁ along π, the distance bounded by
 Lemma S over all signs f ∈ {-1,1}^S, or by 2 + 2n. Episodic: W̄_0 + Σ_h ½‖p̂_h-p_h‖₁(W̄_{h+1} + N̄_{h+1}).
 
 **P.** π fixed before the samples; x is the error of V^π, ω = 0, no kernel is needed: V* - V^π ≤ max ρ⁺/(1-γ), or
@@ -25,7 +25,7 @@ import numpy as np
 from bestpolicy.verify.case import Case
 from bestpolicy.verify.kernel import Kernel
 from bestpolicy.verify.noise import Prior, variance_limits, widths
-from bestpolicy.verify.reading import Floats, Ints
+from bestpolicy.verify.reading import Floats, Ints, not_below_zero
 from bestpolicy.verify.regression import Regression, Response
 
 _ROUNDS = 12
@@ -232,4 +232,4 @@ def certified_by_f(model: Regression, policy: Ints, values: Floats, spending: Sp
     below = (values[0] - (backed_up - errors)[states, own]).max()
     # Copies of the policy's action have its value: the proof may take the policy's own for them.
     rivals = np.where(case.rivals(policy)[0], upper, -inf).max(axis=1)
-    return max(0.0, float((rivals + case.gamma * above * limit - values[0] + below * limit).max()))
+    return not_below_zero(float((rivals + case.gamma * above * limit - values[0] + below * limit).max()))
