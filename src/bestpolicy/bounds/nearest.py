@@ -114,7 +114,7 @@ class NearestModel:
             smoothing = 0.5 * _ACCURACY * expected
             iterate = self._initial(task, start, smoothing)
             if self._settle(iterate, task, smoothing, 6):
-                return self._outward(iterate)
+                return self._plausible(self._outward(iterate))
         smoothing = self._cold_smoothing if start is None else min(self._cold_smoothing, 1e-3)
         iterate = self._initial(task, start, smoothing)
         for _ in range(16):
@@ -123,9 +123,9 @@ class NearestModel:
             change = self._outward(iterate)
             value = float((weights * self.divergences(change)).sum())
             if smoothing <= _ACCURACY * value or smoothing < 1e-14:
-                return change
+                return self._plausible(change)
             smoothing = max(0.1 * smoothing, 0.5 * _ACCURACY * value)
-        return self._outward(iterate)
+        return self._plausible(self._outward(iterate))
 
     def _initial(self, task: _Task, start: Change | None, smoothing: float) -> _Iterate:
         """Start strictly inside: a mixture with the uniform model."""
@@ -186,7 +186,12 @@ class NearestModel:
         target_rewards, target_rows = self._smoothed(smoothing)
         rewards = truth.rewards + iterate.theta @ features.T
         rows = self.rows + iterate.mu @ features.T
+        inside = self.rewards_known or (rewards.min() > 0 and rewards.max() < 1)
+        if not (rows.min() > 0 and inside):
+            return float("nan")
         pull = weights[:, None, :] * target_rows / rows
+        if self.rewards_known:
+            rewards = target_rewards  # whatever is inside: the rewards do not move
         up, down = weights * target_rewards / rewards, weights * (1 - target_rewards) / (1 - rewards)
         theta_inverse = self._inverse(self._blocks(up / rewards + down / (1 - rewards)))
         mu_inverse = self._inverse(self._blocks(pull / rows))
@@ -196,6 +201,7 @@ class NearestModel:
         theta_steps = self._times(theta_inverse, _beside((up - down) @ features, task.theta_gradients))
         mu_steps = self._times(mu_inverse, _beside(pull @ features, task.mu_gradients))
         total, drift = mu_inverse.sum(axis=1), mu_steps.sum(axis=1)
+        drift[..., 0] += iterate.mu.sum(axis=1)  # what rounding has left of Σ dμ is taken out again
         balance = drift / total[..., None] if self.diagonal else np.linalg.solve(total, drift)
         mu_steps = mu_steps - self._times(mu_inverse, balance[:, None])
         products = task.inner(theta_steps, mu_steps)  # (constraints, 1 + constraints)
@@ -213,6 +219,8 @@ class NearestModel:
         combination = np.append(1.0, multipliers)
         theta_step, mu_step = theta_steps @ combination, mu_steps @ combination
         slack_step = slack - slack**2 * multipliers / barrier
+        if not all(np.isfinite(step).all() for step in (theta_step, mu_step, slack_step)):
+            return float("nan")
         reward_move, row_move = theta_step @ features.T, mu_step @ features.T
         relative = [row_move / rows, reward_move / rewards, -reward_move / (1 - rewards)]
         if several:
@@ -220,8 +228,7 @@ class NearestModel:
         towards_zero = max(float(-part.min()) for part in relative)
         damping = min(1.0, 0.9 / towards_zero) if towards_zero > 0 else 1.0
         iterate.theta = iterate.theta + damping * theta_step
-        mu = iterate.mu + damping * mu_step
-        iterate.mu = mu - mu.mean(axis=1, keepdims=True)
+        iterate.mu = iterate.mu + damping * mu_step
         iterate.slack = slack + damping * slack_step
         return max(float(np.abs(part).max()) for part in relative[:3]) if damping == 1.0 else 1.0
 
@@ -267,8 +274,18 @@ class NearestModel:
     def _inward(self, change: Change) -> Change:
         return change[0] @ self._triangle.T, change[1] @ self._triangle.T
 
+    def _plausible(self, change: Change) -> Change | None:
+        """Return the change if it leads to a model, up to rounding errors."""
+        rows = self.truth.rows + self.truth.features @ change[1].transpose(0, 2, 1)
+        return change if rows.min() > -1e-6 else None
+
     def _outward(self, iterate: _Iterate) -> Change:
-        return iterate.theta @ self._inverse_triangle.T, iterate.mu @ self._inverse_triangle.T
+        theta, mu = iterate.theta @ self._inverse_triangle.T, iterate.mu @ self._inverse_triangle.T
+        # What rounding has left of Σ dμ is taken from the states that are likely anyway.
+        shares = self.rows.mean(axis=2)[:, :, None]
+        for _ in range(2):
+            mu = mu - shares * mu.sum(axis=1, keepdims=True)
+        return theta, mu
 
 
 @dataclass(frozen=True, eq=False)

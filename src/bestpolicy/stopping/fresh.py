@@ -29,6 +29,7 @@ import numpy as np
 from bestpolicy.problem import FloatArray, IntArray, Problem
 from bestpolicy.stopping.ellipsoids import Prior, bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
 from bestpolicy.stopping.evidence import Evidence, Model, fit, second_moments
+from bestpolicy.stopping.refinement import ROUNDING
 from bestpolicy.stopping.variance import deviation_terms, sample_variances, variance_bounds
 
 
@@ -69,7 +70,8 @@ class FreshRule:
         floor = values[0] - below * limit
         rivals = upper.copy()
         rivals[everywhere, self.policy[0]] = -inf
-        return max(0.0, float((rivals.max(axis=1) + problem.continuation * above * limit - floor).max()))
+        loss = float((rivals.max(axis=1) + problem.continuation * above * limit - floor).max())
+        return max(0.0, loss + ROUNDING * limit)
 
     def proof(self, evidence: Evidence) -> dict[str, Any]:
         """Return what others need to compute the same loss."""

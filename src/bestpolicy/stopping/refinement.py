@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bestpolicy.stopping.tight import TightRule
 
 _ROUNDS = 6  # refinements of the range and the variances per check
-_ROUNDING = 1e-10  # gaps have to be resolved by this much, relative to the largest value
+ROUNDING = 1e-10  # gaps have to be resolved by this much, relative to the largest value
 _ALL_PAIRS = 400  # states up to which all differences of two states' values are bounded one by one
 
 
@@ -74,7 +74,7 @@ class Refinement:
             metrics = np.concatenate([hoeffding, bernstein])
             pulled = self.propagation.pulled_back(metrics)
             slopes = np.where(self.rival, self._widths(pulled, self.differences), 0.0)
-            margin = _ROUNDING * problem.value_limits[:, None, None]
+            margin = ROUNDING * problem.value_limits[:, None, None]
             excess = np.where(self.rival, slopes - self.gaps + margin, 0.0)
             upper = self._upper(excess)
             errors = self._errors(metrics)
@@ -129,7 +129,7 @@ class Refinement:
                 high = np.minimum(values[stage] + errors[stage], problem.value_limits[stage]).max()
                 low = np.maximum(values[stage] - errors[stage], 0.0).min()
                 spans[stage] = min(spans[stage], high - low)
-        ranges: FloatArray = 1 + problem.continuation * self._next(np.clip(spans, 0.0, None)) + _ROUNDING
+        ranges: FloatArray = 1 + problem.continuation * self._next(np.clip(spans, 0.0, None)) + ROUNDING
         return ranges
 
     def _span(self, metrics: FloatArray, stage: int) -> float:
