@@ -234,6 +234,7 @@ class Study:
         self._parts: dict[int, Tally] = {}
         self._asked = 0
         self._file: StudyFile | None = None
+        self._saved = 0
         self._store = store
         self.name = name
         self.origin = origin or {}
@@ -293,7 +294,7 @@ class Study:
             file.change_settings(study.settings)
         study._file = file
         study._store = store
-        study._save_checks(0)
+        study._save_checks()
         return study
 
     @property
@@ -348,9 +349,8 @@ class Study:
             )
         if self._file is not None:  # first of all: if that fails, nothing has happened
             self._file.append(query.index, query.attempt, tally)
-        before = len(self.checks)
         self._accept(current, tally, rest)
-        self._save_checks(before)
+        self._save_checks()
 
     def _replay(self, index: int, attempt: int, tally: Tally) -> None:
         current = self._waiting.get(index)
@@ -382,7 +382,7 @@ class Study:
             self.outcome = outcome
             self._seconds = time.monotonic() - self._started
             self._run.close()
-            self._save_checks(len(self.checks))
+            self._save_checks()
 
     def result(self) -> Result:
         """Return what is known now, certified or not."""
@@ -448,17 +448,24 @@ class Study:
         share = left / pulls.total if self.algorithm.anytime else 0.0
         return Pulls(pulls.pairs, np.floor(pulls.counts * share).astype(np.int64))
 
-    def _save_checks(self, since: int) -> None:
+    def _save_checks(self) -> None:
         """Store new checks, and the result if the study is over."""
-        if self._file is not None and (self.done or since < len(self.checks)):
-            records = {i: self.checks[i].to_dict() for i in range(since, len(self.checks))}
+        if self._file is not None and (self.done or self._saved < len(self.checks)):
+            records = {i: self.checks[i].to_dict() for i in range(self._saved, len(self.checks))}
+            self._saved = len(self.checks)
             self._file.record(records, self.result().to_dict() if self.done else None)
+            if self.done:
+                self.close()
 
     def close(self) -> None:
         """Let go of the file, if there is one; the study in it can be resumed."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self.close()
 
     def _record(self, check: Check) -> None:
         check = replace(check, epsilon=check.epsilon * self.reward_scale, gap=check.gap * self.reward_scale)
