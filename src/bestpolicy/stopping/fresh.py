@@ -71,7 +71,7 @@ class FreshRule:
         rivals = upper.copy()
         rivals[everywhere, self.policy[0]] = -inf
         loss = float((rivals.max(axis=1) + problem.continuation * above * limit - floor).max())
-        return max(0.0, loss + ROUNDING * limit)
+        return max(0.0, loss + float(ROUNDING * limit))
 
     def proof(self, evidence: Evidence) -> dict[str, Any]:
         """Return what others need to compute the same loss."""
