@@ -68,7 +68,7 @@ def assert_valid(mdp: bp.LinearMDP, bound: bp.bounds.LowerBound) -> None:
         assert not alternative.divergences[~mask].any()
         average += weight * np.where(mask, divergence, 0.0)
         losses = policy_losses(alternative.model(mdp))
-        assert min(losses[policy] for policy in good) > bound.epsilon - 1e-12
+        assert min(losses[policy] for policy in good) > bound.epsilon
     if not bound.alternatives:
         assert bound.samples_lower_bound == 0
         return
