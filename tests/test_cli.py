@@ -159,6 +159,8 @@ def broken_files(folder: Path) -> dict[str, tuple[Path, tuple[str, ...]]]:
         "rows": (good | {"mu": 1.3 * good["mu"]}, ("0.3", "Rescale mu")),
         "negative": (good | {"mu": negative}, ("smallest transition probability", "Correct mu")),
         "rewards": (good | {"theta": 3 * good["theta"]}, ("largest mean reward", "affinely")),
+        "endless": ({k: v for k, v in good.items() if k != "discount"} | {"horizon": np.inf}, ("whole number",)),
+        "complex": (good | {"theta": good["theta"] * 1j}, ("real numbers",)),
         "discount1": (good | {"discount": 1.0}, ("discount", "horizon instead")),
         "both": (good | {"horizon": 3}, ("Got both",)),
         "neither": ({k: v for k, v in good.items() if k != "discount"}, ("Got neither",)),
@@ -216,6 +218,11 @@ def test_bad_files_give_one_error_line(tmp_path):
         (("design", "riverswim", "--tolerance", "-1"), ("tolerance",)),
         (("design", "nowhere.npz"), ("no such file",)),
         (("check", "gridd"), ("'grid'",)),
+        (("bounds", "grid", "--epsilon", 0, "--delta", 0.1, "--tolerance", -1), ("tolerance",)),
+        (("identify", "grid", "--epsilon", 1, "--delta", 0.1, "--certificate", "no/such/c.json"), ("no/such",)),
+        (("identify", "grid", "--epsilon", 1, "--delta", 0.1, "--workers", 0), ("workers",)),
+        (("identify", "grid", "--epsilon", 1, "--delta", 0.1, "--max-samples", 0), ("max_samples",)),
+        (("demo", "--output", "/proc/nowhere"), ("/proc/nowhere",)),
     ],
 )
 def test_bad_usage_gives_one_error_line(arguments, words):

@@ -79,7 +79,8 @@ def _read(file: BinaryIO, path: str) -> dict[str, Any]:
     except InvalidInput:
         raise
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
-        what = "holds pickled objects" if "pickle" in str(error).lower() else "is not a readable .npz file"
+        archive = zipfile.is_zipfile(file)
+        what = "holds pickled objects" if archive and "pickle" in str(error).lower() else "is not a readable .npz file"
         raise InvalidInput(f"{path} {what}. Save plain arrays with numpy.savez or LinearMDP.save.") from None
 
 

@@ -178,6 +178,8 @@ def as_floats(name: str, value: Any, axes: tuple[str, ...]) -> FloatArray:
 
     Copies unless the array is read-only already, so that nobody can change it afterwards.
     """
+    if np.iscomplexobj(value):
+        raise InvalidInput(f"{name} must be an array of real numbers. Got complex ones.")
     try:
         array = np.asarray(value, dtype=np.float64, order="C")
         if array is value and array.flags.writeable:
@@ -239,7 +241,8 @@ def _checked_discount(discount: float | None, horizon: int | None) -> float | No
 def _checked_horizon(horizon: int | None) -> int | None:
     if horizon is None:
         return None
-    whole = isinstance(horizon, int | float | np.number) and not isinstance(horizon, bool) and horizon == int(horizon)
+    number = isinstance(horizon, int | float | np.number) and not isinstance(horizon, bool)
+    whole = number and np.isfinite(horizon) and horizon == int(horizon)
     if not whole or horizon < 1:
         raise InvalidInput(f"horizon must be a whole number of at least 1. Got {horizon!r} instead.")
     return int(horizon)

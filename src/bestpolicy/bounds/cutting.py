@@ -18,6 +18,7 @@ from bestpolicy.problem import FloatArray
 
 _PATIENCE, _PROGRESS = 25, 1.005  # iterations in which the bound has to grow by this factor
 _EFFORT, _ENOUGH = 30, 0.01  # after so many iterations this gap will do
+_REMEMBERED = 10  # allocations
 _NODE_LIMIT = 200
 _KEPT = 400  # planes in the linear programme
 
@@ -58,6 +59,7 @@ class CuttingPlanes:
         self._explorer = Explorer(search)
         self._history = [0.0]
         self._pressed: set[int] = set()
+        self._points: list[FloatArray] = []
         self._lambda: FloatArray = np.zeros(0)
         self._iterations = 0
         self._mixture = 0.05
@@ -164,10 +166,11 @@ class CuttingPlanes:
             self.time, self._lambda = time, weights
 
     def _recentre(self, query: FloatArray) -> None:
-        values = [np.einsum("khn,hn->k", self._planes, point).min() for point in (query, self.centre)]
-        if values[0] >= values[1]:
-            self.centre = query
-        self.gap = float(1.0 / (self.time * max(values)) - 1.0)
+        """Pick the best of the last allocations tried; a new alternative may have spoiled the one at hand."""
+        self._points = [*self._points[-_REMEMBERED:], query, self.centre]
+        values = np.einsum("khn,phn->pk", self._planes, np.stack(self._points), optimize=True).min(axis=1)
+        self.centre = self._points[int(values.argmax())]
+        self.gap = float(1.0 / (self.time * values.max()) - 1.0)
 
 
 def _distribution(values: FloatArray) -> FloatArray:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bestpolicy.mdp import LinearMDP
 
-_BAR, _UP, _DOWN = "#4477aa", "#228833", "#cc6677"
+_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 
 
 def bounds_figure(mdp: LinearMDP, bound: LowerBound, *, alternative: Alternative | None = None) -> Figure:
@@ -60,6 +60,8 @@ def bounds_figure(mdp: LinearMDP, bound: LowerBound, *, alternative: Alternative
             f"the closest alternative makes action {chosen.action} in state {chosen.state}{step} attractive",
             fontsize="medium",
         )
+    if mdp.problem.actions <= len(_COLOURS):
+        axes[0].legend(fontsize="small", ncols=mdp.problem.actions)
     axes[-1].set_xlabel("state (bars: actions)")
     return figure
 
@@ -80,9 +82,8 @@ def _bars(axis: Axes, mdp: LinearMDP, values: FloatArray, label: str) -> None:
     for action in range(actions):
         positions = np.arange(states) - 0.4 + width * (action + 0.5)
         shown = mdp.problem.mask[:, action]
-        signed = (values < 0).any()
-        colours = np.where(values[:, action] < 0, _DOWN, _UP if signed else _BAR)
-        axis.bar(positions[shown], values[shown, action], width, color=list(colours[shown]))
+        colour = _COLOURS[action % len(_COLOURS)]
+        axis.bar(positions[shown], values[shown, action], 0.9 * width, color=colour, label=f"action {action}")
     axis.axhline(0.0, color="black", linewidth=0.6)
     axis.set_ylabel(label)
     axis.margins(x=0.01)

@@ -43,6 +43,9 @@ def main() -> None:
     """Run a command; bad input prints one line that begins with ``Error:`` and exits with 2."""
     try:
         status = commands.main(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(0)
     except click.ClickException as error:
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "bestpolicy"
         message = error.format_message().rstrip(".")
@@ -54,6 +57,8 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}. Give a path that exists and may be written.")
     sys.exit(status if isinstance(status, int) else 0)
 
 

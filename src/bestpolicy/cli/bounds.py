@@ -51,6 +51,8 @@ def bounds(
     mdp = load_model(model)
     if not max_seconds > 0:
         raise InvalidInput(f"max-seconds must be positive. Got {max_seconds} instead.")
+    if not tolerance > 0:
+        raise InvalidInput(f"tolerance must be positive. Got {tolerance} instead.")
     err = notes()
     with err.status("searching for alternatives …") if err.is_terminal else _Quiet() as status:
 

@@ -84,6 +84,7 @@ def demo(folder: Path, delta: float, seed: int) -> None:
 
     Asks for 5 % of the largest possible value; writes the table to OUTPUT as JSON and CSV.
     """
+    folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad path costs nothing
     console = output()
     rows = []
     with Progress(notes()) as progress:
@@ -106,7 +107,6 @@ def demo(folder: Path, delta: float, seed: int) -> None:
     certified = sum(row.certified for row in rows)
     within = sum(row.true_loss <= row.epsilon for row in rows)
     console.print(f"{certified} of {len(rows)} certified with probability {1 - delta:g} each; {within} truly within ε.")
-    folder.mkdir(parents=True, exist_ok=True)
     records = [asdict(row) for row in rows]
     (folder / "demo.json").write_text(json.dumps(records, indent=1) + "\n")
     with open(folder / "demo.csv", "w", newline="") as file:

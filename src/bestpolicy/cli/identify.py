@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import time
@@ -105,6 +106,8 @@ def run_study(
     as_json: bool,
 ) -> int:
     """Drive a study to its end with the model's own simulator, print the result, return the exit code."""
+    if certificate is not None and not os.access(os.path.dirname(certificate) or ".", os.W_OK):
+        raise InvalidInput(f"cannot write {certificate}. Give a path in a folder that exists.")  # not after the run
     if workers is not None and workers < 1:
         raise InvalidInput(f"workers must be a whole number of at least 1. Got {workers} instead.")
     executor = None if workers is None else partial(ProcessPoolExecutor, workers, get_context("spawn"))
@@ -203,7 +206,7 @@ def seconds_left(history: list[tuple[float, float]], forecast: float) -> float |
 def _warn_of_small_budget(
     err: Console, mdp: LinearMDP, algorithm: str | None, epsilon: float, delta: float, budget: int | None
 ) -> None:
-    if budget is None or not epsilon >= 0 or not 0 < delta < 1:
+    if budget is None or budget < 1 or not epsilon >= 0 or not 0 < delta < 1:
         return
     method = find_algorithm(algorithm, mdp.problem)
     needed = method.predicted_samples(mdp.problem, mdp.gap, epsilon, delta)
