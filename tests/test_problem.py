@@ -37,6 +37,7 @@ def test_bad_settings_are_refused_with_a_remedy(arguments, message):
         (np.eye(4), "must have shape"),
         (np.zeros((0, 2, 3)), "empty"),
         ([["a"]], "numbers"),
+        ([[1, 2], [3]], "numbers"),
         (np.full((2, 2, 4), np.nan), r"state 0, action 0\) are not all finite"),
     ],
 )

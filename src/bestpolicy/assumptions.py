@@ -89,7 +89,8 @@ def _examine_features(problem: Problem) -> list[Finding]:
             rank == d,
             True,
             "",
-            "Express them in a basis of their span: features @ bestpolicy.design.rank_reduction(features).",
+            "Express those of the allowed pairs in a basis of their span: features @ rank_reduction(features[mask])"
+            " (bestpolicy.design).",
         ),
         Finding(
             "distance of all-ones from the span of the features",

@@ -178,12 +178,14 @@ def as_floats(name: str, value: Any, axes: tuple[str, ...]) -> FloatArray:
 
     Copies unless the array is read-only already, so that nobody can change it afterwards.
     """
-    if np.iscomplexobj(value):
-        raise InvalidInput(f"{name} must be an array of real numbers. Got complex ones.")
     try:
+        if np.iscomplexobj(value):
+            raise InvalidInput(f"{name} must be an array of real numbers. Got complex ones.")
         array = np.asarray(value, dtype=np.float64, order="C")
         if array is value and array.flags.writeable:
             array = array.copy()
+    except InvalidInput:
+        raise
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{name} must be an array of numbers ({error}).") from None
     if array.ndim != len(axes):

@@ -8,6 +8,7 @@ only repeat what others found sleep for a while, and at ε > 0, where estimates 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import monotonic
 
 import numpy as np
@@ -53,7 +54,7 @@ class Explorer:
         deadline: float,
         *,
         sweep: bool = False,
-    ) -> list[tuple[int, Alternative]]:
+    ) -> Iterator[tuple[int, Alternative]]:
         """Search a number of targets at the allocation `query`.
 
         Parameters
@@ -66,9 +67,10 @@ class Explorer:
         sweep : bool, optional
             Look at every target whose prediction is near the lowest cost, known or not.
 
-        Returns
-        -------
-        list of (target, Alternative)
+        Yields
+        ------
+        (target, Alternative)
+            One by one, so that an interruption loses nothing.
         """
         self._calls += 1
         search = self.search
@@ -99,7 +101,12 @@ class Explorer:
                 self._asleep_until[target] = self._calls + _SLEEP
             else:
                 found.append((cost, target, result))
-        return self._improved(found, lowest, deadline)
+                yield target, result
+        if search.reference.epsilon > 0:
+            for cost, target, alternative in sorted(found, key=lambda entry: entry[0])[:_SHRUNK]:
+                closer = alternative if cost > 1.2 * lowest else search.shrunk(alternative, _NODE_LIMIT, deadline)
+                if closer is not alternative:
+                    yield target, closer
 
     def _predictions(self, estimates: FloatArray, known: dict[int, tuple[Alternative, float]]) -> FloatArray:
         doubts = self._luck.sum(axis=1) / self._luck[:, 1]
@@ -124,15 +131,3 @@ class Explorer:
         pairs = self.search.truth.problem.pairs
         difference = np.abs(first.divergences - second.divergences).reshape(len(query), -1)[:, pairs]
         return float((query * difference).sum()) < 1e-3 * cost
-
-    def _improved(
-        self, found: list[tuple[float, int, Alternative]], lowest: float, deadline: float
-    ) -> list[tuple[int, Alternative]]:
-        """Let branch and bound bring the cheapest ones closer (ε > 0)."""
-        found.sort(key=lambda entry: entry[0])
-        results = []
-        for rank, (cost, target, alternative) in enumerate(found):
-            worthwhile = rank < _SHRUNK and cost < 1.2 * lowest and self.search.reference.epsilon > 0
-            closer = self.search.shrunk(alternative, _NODE_LIMIT, deadline) if worthwhile else alternative
-            results.append((target, closer))
-        return results

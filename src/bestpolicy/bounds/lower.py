@@ -234,8 +234,9 @@ def _conclude(
     allocation = np.broadcast_to(problem.mask / problem.mask.sum(), shape)
     time, weights, gap = 0.0, np.zeros(0), float("inf")
     kept: tuple[Alternative, ...] = ()
-    if planes is not None and planes.alternatives:
-        time, kept, weights, gap = planes.time, planes.active, planes.active_weights, planes.gap
+    if planes is not None and planes.active:
+        kept, weights, gap = planes.active, planes.active_weights, planes.gap
+        time = _weak_duality(kept, weights)
         allocation = planes.search.truth.on_pairs(planes.centre).reshape(shape)
     elif planes is not None and not interrupted and planes.search.targets:
         reason = "no alternative model was found"
@@ -255,3 +256,9 @@ def _conclude(
         reason=reason,
         rewards=rewards,
     )
+
+
+def _weak_duality(alternatives: Sequence[Alternative], weights: FloatArray) -> float:
+    """1 / Σ_h max Σ_k λ_k KL_k from the very alternatives that are reported, rounded down."""
+    average = np.einsum("k,khsa->hsa", weights, np.stack([alternative.divergences for alternative in alternatives]))
+    return float((1 - 1e-12) / average.max(axis=(1, 2)).sum())
