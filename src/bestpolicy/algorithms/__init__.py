@@ -13,7 +13,7 @@ from typing import Any
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.gss import GSS
 from bestpolicy.algorithms.gss_e import GSSE
-from bestpolicy.algorithms.protocol import Algorithm, Request, Run
+from bestpolicy.algorithms.protocol import About, Algorithm, Request, Run
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.problem import Problem
@@ -52,6 +52,7 @@ __all__ = [
     "ALGORITHMS",
     "GSS",
     "GSSE",
+    "About",
     "Adaptive",
     "Algorithm",
     "Request",

@@ -24,7 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.protocol import Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.algorithms.sampling import check_times
 from bestpolicy.algorithms.tight import (
     Lags,
@@ -61,6 +61,15 @@ class Adaptive(Tight):
     """
 
     name: ClassVar[str] = "adaptive"
+    about: ClassVar[About] = About(
+        setting=Tight.about.setting,
+        features="linear",
+        assumption="",
+        guarantee=Tight.about.guarantee,
+        complexity="as tight, with the sampling that makes the worst pair cheapest",
+        constants="own proof",
+        reference=Tight.about.reference,
+    )
 
     redesign_ratio: float = 1.5
     exploration: float = 0.2

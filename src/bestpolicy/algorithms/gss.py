@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.protocol import Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.algorithms.sampling import DesignSampling, Rounding, check_times
 from bestpolicy.bounds.paper import predicted_rounds
 from bestpolicy.design import g_optimal_design, whiten
@@ -43,6 +43,15 @@ class GSS:
     """
 
     name: ClassVar[str] = "gss"
+    about: ClassVar[About] = About(
+        setting="discounted",
+        features="linear",
+        assumption="",
+        guarantee="within ε of optimal in every state",
+        complexity="d (d + log 1/δ) / ((1-γ)⁴ (Δ+ε)²)",
+        constants="exact, with repairs of the threshold",
+        reference="Taupin, Jedra, Proutière: Best Policy Identification in Linear MDPs, Algorithm 1",
+    )
     anytime: ClassVar[bool] = True
     takes_own_data: ClassVar[bool] = True
 

@@ -9,10 +9,11 @@ E[τ] = Õ( d H⁴ (Δ+ε)⁻² (log 1/δ + d) ) rounds [TJP Thm 5].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from bestpolicy.algorithms.gss import GSS
+from bestpolicy.algorithms.protocol import About
 from bestpolicy.problem import Problem
 
 
@@ -21,6 +22,12 @@ class GSSE(GSS):
     """G-Sampling-and-Stop for episodic problems; the parameters are those of `GSS`."""
 
     name: ClassVar[str] = "gss-e"
+    about: ClassVar[About] = replace(
+        GSS.about,
+        setting="episodic",
+        complexity="d H⁵ (d + log 1/δ) / (Δ+ε)²",
+        reference=GSS.about.reference.replace("Algorithm 1", "Algorithm 2"),
+    )
 
     def unsuitable(self, problem: Problem) -> str:
         """Episodic problems only."""

@@ -24,12 +24,44 @@ class Request:
 Run = Generator[Request, Tally, Check]
 
 
+@dataclass(frozen=True)
+class About:
+    """What there is to know of an algorithm before choosing it, in a few words each.
+
+    Attributes
+    ----------
+    setting : {"discounted", "episodic", "discounted or episodic"}
+    features : {"linear", "tabular"}
+        Whether it uses the features, or treats every (state, action) pair by itself.
+    assumption : str
+        What the problem must satisfy beyond being a linear MDP; empty if nothing.
+    guarantee : str
+        What it promises of the policy, with probability 1 - δ.
+    complexity : str
+        Order of its number of samples.
+    constants : str
+        "exact", "reconstructed" or "own proof", and what else there is to say: whether its constants are the reference's own, rebuilt by us where the reference hides them, or from a proof
+        of ours.
+    reference : str
+        Who proposed it.
+    """
+
+    setting: str
+    features: str
+    assumption: str
+    guarantee: str
+    complexity: str
+    constants: str
+    reference: str
+
+
 class Algorithm(Protocol):
     """What the loop needs of an algorithm.
 
     Attributes
     ----------
     name : str
+    about : About
     anytime : bool
         Whether a check is meaningful after any number of samples. If so, the last batch before the end of a
         budget is cut to fit; if not, a batch that does not fit is not begun.
@@ -38,6 +70,7 @@ class Algorithm(Protocol):
     """
 
     name: ClassVar[str]
+    about: ClassVar[About]
     anytime: ClassVar[bool]
     takes_own_data: ClassVar[bool]
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.protocol import Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.algorithms.sampling import check_times
 from bestpolicy.design import Design, g_optimal_design, rounded_counts, whiten
 from bestpolicy.errors import InvalidInput
@@ -53,6 +53,15 @@ class Tight:
     """
 
     name: ClassVar[str] = "tight"
+    about: ClassVar[About] = About(
+        setting="discounted or episodic",
+        features="linear",
+        assumption="",
+        guarantee="an ε for the policy at every check, and within the asked ε of optimal in every state at the end",
+        complexity="max over (s,a) of ‖y(s,a)‖² (d + log 1/δ) / (Δ(s,a) + (1-γ)ε)², y the direction that decides it",
+        constants="own proof",
+        reference="bestpolicy, Theorem T (docs/explanation/tight.md)",
+    )
     anytime: ClassVar[bool] = True
     takes_own_data: ClassVar[bool] = False  # its set of pairs and its prior are fixed before any sample
 
