@@ -40,8 +40,8 @@ class About:
     complexity : str
         Order of its number of samples.
     constants : str
-        "exact", "reconstructed" or "own proof", and what else there is to say: whether its constants are the reference's own, rebuilt by us where the reference hides them, or from a proof
-        of ours.
+        Begins with "exact" (the reference's own), "reconstructed" (rebuilt by us where the reference hides them) or
+        "own proof".
     reference : str
         Who proposed it.
     """
