@@ -179,7 +179,9 @@ def test_large_kernels_are_never_formed():
     assert kernel._dense is None
     rows = mdp.problem.features @ model_mu[0].T
     values = np.random.default_rng(1).uniform(size=mdp.problem.states)
-    np.testing.assert_allclose(kernel.negative_mass[0], np.clip(-rows, 0, None).sum(axis=2), atol=1e-12)
+    excess = kernel.negative_mass[0] - np.clip(-rows, 0, None).sum(axis=2)
+    assert excess.min() >= 0
+    assert excess.max() < 1e-5
     assert (kernel.absolute(0, values) >= np.abs(rows) @ values - 1e-9).all()
 
 

@@ -45,7 +45,7 @@ from bestpolicy.stopping.verdict import Verdict
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _LARGEST_WEIGHT = 16.0
 _READY = 0.05  # share of what is asked from which on directions count as known
-_QUIET = 0.25  # variances below this share of the largest do not count as smaller
+_QUIET = 0.15  # variances below this share of the largest do not count as smaller
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Adaptive(Tight):
         reference=Tight.about.reference,
     )
 
-    redesign_ratio: float = 1.5
-    exploration: float = 0.2
+    redesign_ratio: float = 1.3
+    exploration: float = 0.1
 
     def run(
         self,

@@ -64,15 +64,23 @@ class EstimatedKernel:
         self.negative_mass = np.where(problem.mask, mass.reshape(stages, *problem.mask.shape), 0.0)
 
     def _measured_mass(self) -> FloatArray:
-        """Negative mass of every row, in one pass that keeps no row."""
-        stages, pairs = self.problem.stages, len(self._features)
+        """Negative mass of every row or a little more, in one pass that keeps no row.
+
+        Single precision takes half the time. Its errors are bounded: a product of d terms is off by less than
+        (d+3)·u·|φ|ᵀ|μ̂(s')| (rounding of the factors included), and a sum of S numbers by less than S·u of itself.
+        """
+        stages, pairs, states = self.problem.stages, len(self._features), self.problem.states
+        unit = float(np.finfo(np.float32).eps)
+        features, mu = self._features.astype(np.float32), self.mu.astype(np.float32)
         mass = np.empty((stages, pairs))
-        step = max(1, _CHUNK // self.problem.states)
+        step = max(1, _CHUNK // states)
         for stage in range(stages):
             for start in range(0, pairs, step):
-                rows = self._features[start : start + step] @ self.mu[stage].T
+                rows = features[start : start + step] @ mu[stage].T
                 np.minimum(rows, 0.0, out=rows)
                 mass[stage, start : start + step] = -rows.sum(axis=1)
+            errors = np.abs(self._features) @ np.abs(self.mu[stage]).sum(axis=0)
+            mass[stage] = (1 + states * unit) * mass[stage] + (self.problem.dimension + 3) * unit * errors
         return mass
 
     def expected(self, stage: int, values: FloatArray) -> FloatArray:

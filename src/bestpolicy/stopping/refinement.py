@@ -7,6 +7,7 @@ proof), so the alternation may stop after any number of rounds. Around a policy 
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import inf, log
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,10 @@ class Refinement:
         self.residuals = np.abs(propagation.values - allowed.max(axis=2)).max(axis=1)
         # Values after the last stage of an episode are 0; a discounted stage is followed by itself.
         self.following = self._next(propagation.values)
+        tally = evidence.tally
+        pulls = np.maximum(tally.pulls, 1)
+        self.correction = pulls / np.maximum(pulls - 1, 1)
+        self.laws = tally.next_counts / pulls[:, :, None]  # of the next state, as observed
 
     def _next(self, staged: FloatArray) -> FloatArray:
         """Shift an array (stages, …) to the stage that follows."""
@@ -156,38 +161,35 @@ class Refinement:
 
     def _drift(self, pulled: FloatArray, upper: FloatArray, errors: FloatArray | None) -> FloatArray:
         """Bounds on the sample deviation of V*(S') - V̂(S') at every stage and pair, (stages, K)."""
-        tally = self.evidence.tally
-        pulls = np.maximum(tally.pulls, 1)
-        factor = pulls / np.maximum(pulls - 1, 1)
-        laws = tally.next_counts / pulls[:, :, None]
-        following = self._next(upper)
-        omega = np.einsum("hks,hs->hk", laws, following**2, optimize=True)
-        omega = np.sqrt(factor * np.minimum(omega, self._next(self._omega_span(upper))[:, None] ** 2 / 4))
-        drift: FloatArray = self._linear_deviation(pulled, laws) * np.sqrt(factor) + omega
+        omega = np.einsum("hks,hs->hk", self.laws, self._next(upper) ** 2, optimize=True)
+        omega = np.minimum(omega, self._next(self._omega_span(upper))[:, None] ** 2 / 4)
+        drift: FloatArray = np.sqrt(self.correction) * (self._linear_deviation(pulled) + np.sqrt(omega))
         if errors is not None:
-            crude = np.einsum("hks,hs->hk", laws, self._next(errors) ** 2, optimize=True)
-            drift = np.minimum(drift, np.sqrt(factor * crude))
+            crude = np.einsum("hks,hs->hk", self.laws, self._next(errors) ** 2, optimize=True)
+            drift = np.minimum(drift, np.sqrt(self.correction * crude))
         return drift
 
-    def _linear_deviation(self, pulled: FloatArray, laws: FloatArray) -> FloatArray:
-        """Largest standard deviation of ψ(S')ᵀx over the ellipsoids, √λ_max(M̃·Cov), (stages, K)."""
-        played, metrics = self._next(self.propagation.played), pulled
-        result = np.full(laws.shape[:2], np.inf)
+    @cached_property
+    def _covariances(self) -> FloatArray:
+        """Observed covariances of ψ(S') at every stage and pair, (stages, K, d, d), before the pull-back."""
+        stages, pairs, _ = self.laws.shape
         dimension = self.problem.dimension
-        for stage, law in enumerate(laws):
-            next_stage = stage if self.problem.horizon is None else stage + 1
-            if next_stage == self.problem.stages:
-                result[stage] = 0.0
-                continue
-            means = law @ played[stage]
-            outer = (played[stage][:, :, None] * played[stage][:, None, :]).reshape(len(played[stage]), -1)
-            covariances = (law @ outer).reshape(-1, dimension, dimension) - means[:, :, None] * means[:, None, :]
-            for metric in metrics[:, next_stage]:
-                values, vectors = np.linalg.eigh(metric)
-                root = vectors * np.sqrt(np.clip(values, 0.0, None))
-                largest = np.linalg.eigvalsh(root.T @ covariances @ root)[:, -1]
-                np.minimum(result[stage], np.sqrt(np.clip(largest, 0.0, None)), out=result[stage])
-        return result
+        found = np.zeros((stages, pairs, dimension, dimension))
+        for stage, played in enumerate(self._next(self.propagation.played)):
+            law, outer = self.laws[stage], (played[:, :, None] * played[:, None, :]).reshape(len(played), -1)
+            means = law @ played
+            found[stage] = (law @ outer).reshape(-1, dimension, dimension) - means[:, :, None] * means[:, None, :]
+        return found
+
+    def _linear_deviation(self, pulled: FloatArray) -> FloatArray:
+        """Largest standard deviation of ψ(S')ᵀx over the ellipsoids, √λ_max(M̃·Cov), (stages, K)."""
+        largest = np.full(self.laws.shape[:2], np.inf)
+        for metric in pulled:
+            values, vectors = np.linalg.eigh(self._next(metric))
+            root = (vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :])[:, None]
+            found = np.linalg.eigvalsh(root.swapaxes(2, 3) @ self._covariances @ root)[..., -1]
+            np.minimum(largest, found, out=largest)
+        return np.sqrt(np.clip(largest, 0.0, None))
 
     def _concluded(
         self,
