@@ -189,7 +189,8 @@ class Refinement:
             root = (vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :])[:, None]
             found = np.linalg.eigvalsh(root.swapaxes(2, 3) @ self._covariances @ root)[..., -1]
             np.minimum(largest, found, out=largest)
-        return np.sqrt(np.clip(largest, 0.0, None))
+        deviations: FloatArray = np.sqrt(np.clip(largest, 0.0, None))
+        return deviations
 
     def _concluded(
         self,
