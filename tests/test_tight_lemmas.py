@@ -13,8 +13,10 @@ from bestpolicy.simulators import ExactSimulator
 from bestpolicy.stopping.ellipsoids import (
     FACTORS,
     SHARES,
+    Prior,
     bennett,
     bernstein_ellipsoids,
+    largest_norms,
     make_prior,
     sub_gaussian_ellipsoids,
     widths,
@@ -178,6 +180,36 @@ def test_a_radius_cut_to_a_third_would_be_noticed():
     runs = 40
     outside = noise_runs(runs, 0, scale=1 / 3)
     assert binomtest(int(outside[0]), runs, 0.5, alternative="greater").pvalue < 1e-3
+
+
+def threshold_crossings(runs, factor):
+    """Runs in which ‖S_t‖² exceeds `factor` × the thresholds of Lemmas S and B (δ = .5, one scale, 40 dimensions).
+
+    In many dimensions log det is most of the threshold and S_t concentrates: a threshold that is too small by half
+    has nowhere to hide.
+    """
+    dimension, samples, delta = 40, 4000, 0.5
+    base = np.eye(dimension)[None] * samples / 4
+    prior = Prior(base, dimension * 3.0, largest_norms(base, np.eye(dimension)), np.array([1.0]))
+    spread, gram_inverse = base, np.eye(dimension)[None] / samples
+    metrics = (
+        sub_gaussian_ellipsoids(prior, gram_inverse, spread, 0.0, delta),
+        bernstein_ellipsoids(prior, gram_inverse, spread, np.array([1.0]), delta),
+    )
+    rng = np.random.default_rng(3)
+    errors = (rng.binomial(samples, 0.5, (runs, dimension)) - samples / 2) / samples
+    return [
+        int((np.einsum("rd,de,re->r", errors, np.linalg.inv(metric[0, 0]), errors) > factor).sum())
+        for metric in metrics
+    ]
+
+
+def test_a_halved_threshold_would_be_noticed():
+    runs = 200
+    for crossings in threshold_crossings(runs, 1.0):
+        assert binomtest(crossings, runs, 0.5, alternative="greater").pvalue > 1e-3
+    for crossings in threshold_crossings(runs, 0.5):
+        assert binomtest(crossings, runs, 0.5, alternative="greater").pvalue < 1e-9
 
 
 def test_shares_and_bennett():
