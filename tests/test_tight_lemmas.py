@@ -188,7 +188,7 @@ def threshold_crossings(runs, factor):
     In many dimensions log det is most of the threshold and S_t concentrates: a threshold that is too small by half
     has nowhere to hide.
     """
-    dimension, samples, delta = 40, 4000, 0.5
+    dimension, samples, delta = 40, 10**6, 0.5
     base = np.eye(dimension)[None] * samples / 4
     prior = Prior(base, dimension * 3.0, largest_norms(base, np.eye(dimension)), np.array([1.0]))
     spread, gram_inverse = base, np.eye(dimension)[None] / samples
