@@ -225,22 +225,26 @@ def test_split_pulls_add_up():
 
 
 @pytest.mark.parametrize("mdp", [MDP, EPISODIC])
-def test_own_data_save_samples_and_survive_in_the_store(mdp, tmp_path):
-    simulator, settings = bp.ExactSimulator(mdp), {"epsilon": 0.5, "delta": 0.1, "seed": 3}
+@pytest.mark.parametrize("algorithm", [None, "tight", "adaptive"])
+def test_own_data_save_samples_and_survive_in_the_store(mdp, algorithm, tmp_path):
+    simulator, settings = bp.ExactSimulator(mdp), {"epsilon": 0.5, "delta": 0.1, "seed": 3, "algorithm": algorithm}
     plain = bp.identify(simulator, **settings)
     pairs = mdp.problem.pairs
-    pulls = bp.Pulls(pairs, np.full((mdp.problem.stages, len(pairs)), plain.rounds // (2 * len(pairs))))
+    pulls = bp.Pulls(pairs, np.full((mdp.problem.stages, len(pairs)), plain.rounds // len(pairs)))
     own = simulator.sample(pulls, np.random.default_rng(99))
     helped = bp.identify(simulator, **settings, own_data=own)
     assert helped.certified
-    assert helped.samples < 0.75 * plain.samples
+    assert helped.samples < 0.85 * plain.samples
     assert mdp.is_near_optimal(helped.policy, 0.5)
     store = tmp_path / "run.db"
     bp.Study(mdp.problem, **settings, own_data=own, store=store).close()
     resumed = bp.drive(bp.Study.resume(store), simulator)
     assert resumed.statistic == helped.statistic
-    with pytest.raises(bp.InvalidInput, match="cannot use own data"):
-        bp.Study(mdp.problem, **settings, own_data=own, algorithm="tight")
+    helped.save(tmp_path / "certificate.json")
+    assert any(
+        f"{own.samples:,} samples came from elsewhere" in item
+        for item in bp.verify(tmp_path / "certificate.json").trusted
+    )
 
 
 def test_data_that_are_not_linear_carry_a_warning():

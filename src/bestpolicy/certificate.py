@@ -53,11 +53,14 @@ class Origin:
         Everything that decided the run but the problem and the answers.
     store : path, optional
         The file of studies that it is in.
+    own_samples : int
+        Number of samples that came from elsewhere.
     """
 
     problem: Problem
     settings: dict[str, Any]
     store: str | os.PathLike[str] | None
+    own_samples: int = 0
 
 
 def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:
@@ -118,7 +121,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "parameters": {name: _finite(value) for name, value in settings["parameters"].items()},
             "seed": result.seed,
             "samples": result.samples,
-            "own_data": _own_data(result, check.proof),
+            "own_data": origin.own_samples,
             "rounds": result.rounds,
             "attempts": count_attempts(origin),
             "warnings": list(result.warnings),
@@ -132,11 +135,6 @@ def make_certificate(result: Result) -> dict[str, Any]:
         "assumptions": _assumptions(check.proof),
     }
     return document | {"sha256": digest(document)}
-
-
-def _own_data(result: Result, proof: dict[str, Any]) -> int:
-    """Samples from elsewhere that the proof uses: Theorem R looks at all of the run's samples and at them."""
-    return max(0, int(proof["tally"].samples) - result.samples) if proof["theorem"] == "R" else 0
 
 
 def count_attempts(origin: Origin) -> int:

@@ -224,6 +224,7 @@ class Study:
             raise InvalidInput(f"algorithm {self.algorithm.name!r} cannot use own data. Use 'gss' or 'gss-e'.")
         require(check_features(problem))
 
+        self._own_samples = 0 if own_data is None else own_data.samples
         self.checks: list[Check] = []
         self.samples = 0
         self.outcome = Outcome.RUNNING
@@ -407,7 +408,7 @@ class Study:
             seed=self.seed,
             seconds=seconds,
             checks=tuple(self.checks),
-            origin=Origin(self.problem, self.settings, self._store),
+            origin=Origin(self.problem, self.settings, self._store, self._own_samples),
         )
 
     def forecast(self) -> float:

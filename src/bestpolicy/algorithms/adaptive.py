@@ -24,20 +24,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.protocol import About, Request, Run
-from bestpolicy.algorithms.sampling import check_times
-from bestpolicy.algorithms.tight import (
-    Lags,
-    Report,
-    Tight,
-    critical_directions,
-    reached_share,
-    tight_rule,
-    whitened_problem,
-)
-from bestpolicy.design import Design, g_optimal_design
+from bestpolicy.algorithms.lags import critical_directions, reached_share
+from bestpolicy.algorithms.protocol import About
+from bestpolicy.algorithms.sampling import AllocationSampling
+from bestpolicy.algorithms.tight import Tight
+from bestpolicy.design import Design
 from bestpolicy.design.transductive import transductive_design
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.estimation import Tally
 from bestpolicy.problem import FloatArray, IntArray, Problem
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.verdict import Verdict
@@ -74,42 +67,27 @@ class Adaptive(Tight):
     redesign_ratio: float = 1.3
     exploration: float = 0.1
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
-        """Sample where the certificate is weakest until the asked ε is certified."""
-        g_design = g_optimal_design(problem.pair_features, tolerance=self.design_tolerance)
-        whitened = whitened_problem(problem, g_design)
-        candidates, shares = _candidates(problem, g_design)
-        rule = tight_rule(whitened, candidates, shares, epsilon, delta * (1 - self.lag_share), self.value_span)
+    def candidates(self, problem: Problem, design: Design, own_data: Tally | None) -> tuple[IntArray, FloatArray]:
+        """Every pair may be sampled, unless there are too many of them."""
+        count = len(problem.pairs)
+        if problem.stages * count * problem.states > _ALL_PAIRS:
+            return super().candidates(problem, design, own_data)
+        shares = np.zeros(count)
+        shares[design.indices] = design.weights
+        return np.arange(count), shares
 
-        evidence = Evidence.empty(problem, problem.pairs[candidates])
-        everywhere = np.tile(shares / problem.stages, (problem.stages, 1))
-        allocation, weights = everywhere, np.ones(everywhere.shape)
-        redesigned, report, lags = 0, Report(epsilon), Lags(rule, epsilon, delta * self.lag_share)
-        first = 4 * problem.stages * max(problem.dimension, len(g_design.indices))
-        for samples in check_times(first, self.check_ratio):
-            pulls = Pulls(evidence.tally.pairs, _towards(allocation, evidence.tally.pulls, samples))
-            batch = yield Request(pulls, report.check)
-            evidence = evidence.add(batch, weights)
-            verdict = rule.look(evidence)
-            if report.add(evidence, verdict, rule.proof(evidence), *lags.look(batch, weights)).passed:
-                break
-            lags.maybe_start(evidence, verdict)
-            # Far from the end the directions are guesses, and the G-optimal design is the better one.
-            ready = reached_share(verdict, epsilon) >= _READY and verdict.slopes.any()
-            if ready and samples >= self.redesign_ratio * redesigned:
-                redesigned = samples
-                focused = focused_allocation(whitened, evidence, verdict, epsilon)
-                allocation = self.exploration * everywhere + (1 - self.exploration) * focused
-                weights = regression_weights(evidence, verdict)
-        assert report.check is not None
-        return report.check
+    def steer(
+        self, sampling: AllocationSampling, whitened: Problem, evidence: Evidence, verdict: Verdict, epsilon: float
+    ) -> AllocationSampling:
+        """Solve the design problem anew now and then, once the directions that matter are known roughly."""
+        # Far from the end the directions are guesses, and the G-optimal design is the better one.
+        ready = reached_share(verdict, epsilon) >= _READY and verdict.slopes.any()
+        samples = evidence.tally.samples
+        if not ready or samples < self.redesign_ratio * sampling.designed:
+            return sampling
+        focused = focused_allocation(whitened, evidence, verdict, epsilon)
+        allocation = self.exploration * sampling.everywhere + (1 - self.exploration) * focused
+        return AllocationSampling(sampling.everywhere, allocation, regression_weights(evidence, verdict), samples)
 
 
 def focused_allocation(whitened: Problem, evidence: Evidence, verdict: Verdict, epsilon: float) -> FloatArray:
@@ -144,29 +122,3 @@ def regression_weights(evidence: Evidence, verdict: Verdict) -> FloatArray:
     quietest = np.maximum(verdict.variances.min(axis=1, keepdims=True), crowd)
     weights: FloatArray = np.clip(verdict.variances / quietest, 1.0, _LARGEST_WEIGHT)
     return weights
-
-
-def _candidates(problem: Problem, design: Design) -> tuple[IntArray, FloatArray]:
-    """Pairs that may be sampled (positions in ``problem.pairs``), and the G-optimal shares on them."""
-    count = len(problem.pairs)
-    if problem.stages * count * problem.states > _ALL_PAIRS:
-        return design.indices, design.weights
-    shares = np.zeros(count)
-    shares[design.indices] = design.weights
-    return np.arange(count), shares
-
-
-def _towards(allocation: FloatArray, pulls: IntArray, samples: int) -> IntArray:
-    """Pulls that bring the counts as near to `allocation` × `samples` as the batch allows."""
-    missing = np.maximum(_whole(allocation * samples) - pulls, 0)
-    batch = samples - int(pulls.sum())
-    return missing if missing.sum() <= batch else _whole(missing * (batch / missing.sum()))
-
-
-def _whole(counts: FloatArray) -> IntArray:
-    """Round counts to whole numbers with the same total, by largest remainders."""
-    rounded = np.floor(counts)
-    short = round(float(counts.sum() - rounded.sum()))
-    largest = np.argsort((rounded - counts).ravel(), kind="stable")[:short]
-    rounded.ravel()[largest] += 1
-    return rounded.astype(np.int64)

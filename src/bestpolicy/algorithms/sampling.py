@@ -1,4 +1,4 @@
-"""Sampling from a fixed design, and the times at which to look at the data."""
+"""Sampling from a fixed design or towards an allocation, and the times at which to look at the data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from bestpolicy.design import Design, rounded_counts
 from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Pulls, Tally
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FloatArray, IntArray, Problem
 
 MAX_ROUNDS = 10**16  # counts stay exact in float64, and no simulator will ever get there
 
@@ -54,6 +54,38 @@ class DesignSampling:
         return Pulls(tally.pairs, np.tile(counts, (self.problem.stages, 1)))
 
 
+@dataclass(frozen=True, eq=False)
+class AllocationSampling:
+    """Pull pairs towards shares that may change on the way.
+
+    Attributes
+    ----------
+    everywhere, allocation : arrays (stages, K)
+        Shares of the G-optimal design, the stages alike, and shares to aim at; both sum to 1.
+    weights : array (stages, K)
+        u of the samples to be drawn next, for the regression.
+    designed : int
+        Number of samples when the allocation was last changed.
+    """
+
+    everywhere: FloatArray
+    allocation: FloatArray
+    weights: FloatArray
+    designed: int = 0
+
+    @classmethod
+    def of(cls, shares: FloatArray, stages: int) -> AllocationSampling:
+        """Return the sampling of a design, in the same way at every stage."""
+        everywhere = np.tile(shares / stages, (stages, 1))
+        return cls(everywhere, everywhere, np.ones(everywhere.shape))
+
+    def until(self, samples: int, tally: Tally) -> Pulls:
+        """Pulls that lead from a tally to `samples` samples, as near to the allocation as the batch allows."""
+        missing = np.maximum(_whole(self.allocation * samples) - tally.pulls, 0)
+        batch = samples - tally.samples
+        return Pulls(tally.pairs, missing if missing.sum() <= batch else _whole(missing * (batch / missing.sum())))
+
+
 def check_times(first: float, ratio: float) -> Iterator[int]:
     """Rounds after which to look at the data: geometric, every one if the ratio is 1.
 
@@ -64,3 +96,12 @@ def check_times(first: float, ratio: float) -> Iterator[int]:
         yield rounds
         rounds = max(rounds + 1, ceil(rounds * ratio))
     yield MAX_ROUNDS
+
+
+def _whole(counts: FloatArray) -> IntArray:
+    """Round counts to whole numbers with the same total, by largest remainders."""
+    rounded = np.floor(counts)
+    short = round(float(counts.sum() - rounded.sum()))
+    largest = np.argsort((rounded - counts).ravel(), kind="stable")[:short]
+    rounded.ravel()[largest] += 1
+    return rounded.astype(np.int64)

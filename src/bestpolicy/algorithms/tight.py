@@ -20,22 +20,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bestpolicy.algorithms.lags import Lags
 from bestpolicy.algorithms.protocol import About, Request, Run
-from bestpolicy.algorithms.sampling import check_times
-from bestpolicy.design import Design, g_optimal_design, rounded_counts, whiten
+from bestpolicy.algorithms.sampling import AllocationSampling, check_times
+from bestpolicy.design import Design, g_optimal_design, whiten
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.estimation import Tally
 from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence
-from bestpolicy.stopping.lag import Lag
 from bestpolicy.stopping.tight import TightRule
 from bestpolicy.stopping.verdict import Split, Verdict
-
-_CRITICAL = 300  # directions that a prior or a design is made for
-_IN_SIGHT = 0.2  # share of what is asked from which on a lag pays
-_LAG_RATIO = 4.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class Tight:
         reference="bestpolicy, Theorem T (docs/explanation/tight.md)",
     )
     anytime: ClassVar[bool] = True
-    takes_own_data: ClassVar[bool] = False  # its set of pairs and its prior are fixed before any sample
+    takes_own_data: ClassVar[bool] = True
 
     design_tolerance: float = 1e-3
     check_ratio: float = 1.1
@@ -92,26 +88,47 @@ class Tight:
         rng: np.random.Generator,
         own_data: Tally | None = None,
     ) -> Run:
-        """Sample the design until the asked ε is certified."""
+        """Sample until the asked ε is certified; samples from elsewhere are pooled with ours, but for the lags."""
         design = g_optimal_design(problem.pair_features, tolerance=self.design_tolerance)
         whitened = whitened_problem(problem, design)
-        rule = tight_rule(
-            whitened, design.indices, design.weights, epsilon, delta * (1 - self.lag_share), self.value_span
-        )
+        candidates, shares = self.candidates(problem, design, own_data)
+        rule = tight_rule(whitened, candidates, shares, epsilon, delta * (1 - self.lag_share), self.value_span)
 
-        evidence = Evidence.empty(problem, problem.pairs[design.indices])
+        evidence = Evidence.empty(problem, problem.pairs[candidates])
+        if own_data is not None:
+            evidence = evidence.add(own_data)
+        had = evidence.tally.samples
+        sampling = AllocationSampling.of(shares, problem.stages)
         report, lags = Report(epsilon), Lags(rule, epsilon, delta * self.lag_share)
-        for rounds in check_times(4 * max(problem.dimension, len(design.indices)), self.check_ratio):
-            wanted = rounded_counts(design.weights, rounds)
-            missing = Pulls(evidence.tally.pairs, np.maximum(wanted - evidence.tally.pulls, 0))
-            batch = yield Request(missing, report.check)
-            evidence = evidence.add(batch)
+        first = 4 * problem.stages * max(problem.dimension, len(design.indices))
+        for samples in check_times(first, self.check_ratio):
+            batch = yield Request(sampling.until(had + samples, evidence.tally), report.check)
+            evidence = evidence.add(batch, sampling.weights)
             verdict = rule.look(evidence)
-            if report.add(evidence, verdict, rule.proof(evidence), *lags.look(batch)).passed:
+            if report.add(evidence, verdict, rule.proof(evidence), *lags.look(batch, sampling.weights)).passed:
                 break
             lags.maybe_start(evidence, verdict)
+            sampling = self.steer(sampling, whitened, evidence, verdict, epsilon)
         assert report.check is not None
         return report.check
+
+    def candidates(self, problem: Problem, design: Design, own_data: Tally | None) -> tuple[IntArray, FloatArray]:
+        """Pairs that may be sampled (positions in ``problem.pairs``), and the design's shares on them.
+
+        They have to be fixed before any sample; whoever brings samples chose their pairs without regard to outcomes.
+        """
+        shares = np.zeros(len(problem.pairs))
+        shares[design.indices] = design.weights
+        known = design.indices
+        if own_data is not None:
+            known = np.union1d(known, np.searchsorted(problem.pairs, own_data.pairs))
+        return known, shares[known]
+
+    def steer(
+        self, sampling: AllocationSampling, whitened: Problem, evidence: Evidence, verdict: Verdict, epsilon: float
+    ) -> AllocationSampling:
+        """Return how to go on sampling: as before."""
+        return sampling
 
 
 def whitened_problem(problem: Problem, design: Design) -> Problem:
@@ -150,73 +167,6 @@ def tight_rule(
     # The event that bounds ‖p̂ - p‖₁ only serves positive ε, and a certified optimum needs none of it.
     split = Split() if epsilon > 0 else Split(0.1, 0.75, 0.15, 0.0)
     return TightRule(whitened, prior, delta, split, value_span)
-
-
-def reached_share(verdict: Verdict, epsilon: float) -> float:
-    """How far a verdict is on its way to the asked ε; the samples still needed go roughly with its inverse square."""
-    return max(verdict.resolved, epsilon / verdict.epsilon if verdict.epsilon > 0 else 1.0)
-
-
-def critical_directions(problem: Problem, verdict: Verdict, epsilon: float) -> FloatArray:
-    """The directions y(s, a) that are hardest to resolve, over the accuracy they need, (J, stages·d).
-
-    With ε > 0 a gap need not be told from 0 but from about (1-γ)ε (ε/H if episodic).
-    """
-    assert verdict.propagation is not None
-    allowance = epsilon / problem.value_limits[0]
-    rivals = np.argwhere(verdict.slopes > 0)
-    slopes, gaps = (array[tuple(rivals.T)] for array in (verdict.slopes, verdict.gaps))
-    # Gaps far below their widths are not known; half a width is what they may well be.
-    accuracies = np.maximum(gaps, 0.5 * slopes) + allowance
-    worst = np.argsort(-slopes / accuracies)[:_CRITICAL]
-    found = []
-    for stage in range(problem.stages):
-        here = worst[rivals[worst, 0] == stage]
-        state, action = rivals[here, 1], rivals[here, 2]
-        vectors = problem.features[state, action] - verdict.propagation.played[stage, state]
-        directions = verdict.propagation.directions(stage, vectors / accuracies[here, None])
-        found.append(directions.reshape(len(here), -1))
-    return np.concatenate(found)
-
-
-class Lags:
-    """The lagged certificates of a run: started when the main one is within reach of its end.
-
-    Parameters
-    ----------
-    rule : TightRule
-    epsilon, delta : float
-        What is asked, and what all lags together may spend: 1/(j(j+1)) of it on the j-th.
-    """
-
-    def __init__(self, rule: TightRule, epsilon: float, delta: float) -> None:
-        self.rule, self.epsilon, self.delta = rule, epsilon, delta
-        self.started, self.active = 0, list[Lag]()
-
-    def look(self, batch: Tally, weights: FloatArray | None = None) -> list[tuple[str, Verdict, dict[str, Any]]]:
-        """Take in a batch; return the verdicts of the lags in use, with the names of their statements and proofs."""
-        found: list[tuple[str, Verdict, dict[str, Any]]] = []
-        if len(self.active) == 2 and self.active[1].evidence.tally.samples > self.active[1].started:
-            self.active = self.active[1:]  # the newer one has seen half of all samples by now
-        for lag in self.active:
-            lag.add(batch, weights)
-            found += lag.look()
-        return found
-
-    def maybe_start(self, evidence: Evidence, verdict: Verdict) -> None:
-        """Start a lag if the end is in sight and the last one lies far enough back."""
-        reached = reached_share(verdict, self.epsilon)
-        samples = evidence.tally.samples
-        stuck = verdict.propagation is not None and not len(verdict.metrics)  # Theorem T cannot speak at all
-        recent = bool(self.active) and samples < _LAG_RATIO * self.active[-1].started
-        if recent or not verdict.slopes.any() or (reached < _IN_SIGHT and not stuck):
-            return
-        self.started += 1
-        growth = 0.5 / max(reached, 0.18) ** 2
-        directions = critical_directions(self.rule.problem, verdict, self.epsilon)
-        share = self.delta / (self.started * (self.started + 1))
-        lag = Lag(self.rule, evidence, verdict, directions, growth, share, self.started)
-        self.active = [*self.active[-1:], lag]
 
 
 class Report:

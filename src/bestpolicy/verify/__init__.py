@@ -144,8 +144,6 @@ def _verify(text: str, model: TrueModel | None) -> Verification:
         found, used, more = _certified(case, theorem, document, policy, epsilon / scale, delta)
         trusted += more
         recomputed = found * scale
-        if own_data and theorem != "R":
-            reasons.append(f"Theorem {theorem} cannot use samples from elsewhere")
         if run.whole("rounds", 0) != samples // case.stages:
             reasons.append("the numbers of rounds and of samples do not fit together")
         if used > samples + own_data:
