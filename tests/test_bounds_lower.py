@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import bestpolicy as bp
-from bestpolicy.bounds import bounds_table, confidence_divergence, lower_bound, lower_bounds, time_upper_bound
+from bestpolicy.bounds import confidence_divergence, lower_bound, lower_bounds, summarise, table_rows, time_upper_bound
 from bestpolicy.bounds.alternatives import Verifier
 from bestpolicy.bounds.figure import bounds_figure
 from bestpolicy.bounds.membership import Reference, certify
@@ -432,7 +432,8 @@ def test_time_limit_returns_a_valid_bound():
 
 def test_summary_is_json_and_the_prediction_is_above_the_bound():
     mdp = bp.instances.load("two-state")
-    summary, rows = bounds_table(mdp, 0.1, 0.05, tolerance=0.05)
+    bound = lower_bound(mdp, 0.1, 0.05, tolerance=0.05)
+    summary, rows = summarise(mdp, bound), table_rows(mdp, bound)
     assert json.loads(json.dumps(summary)) == summary
     assert {
         "characteristic_time",

@@ -35,7 +35,7 @@ from bestpolicy.bounds.paper import (
     stopping_phase,
     time_upper_bound,
 )
-from bestpolicy.bounds.summary import Row, bounds_table
+from bestpolicy.bounds.summary import Row, summarise, table_rows
 
 __all__ = [
     "LITERATURE",
@@ -49,7 +49,6 @@ __all__ = [
     "Row",
     "applicable_bounds",
     "bernoulli_kl",
-    "bounds_table",
     "concentration_rounds",
     "confidence_divergence",
     "design_phase",
@@ -62,5 +61,7 @@ __all__ = [
     "predicted_samples",
     "refined_divergence",
     "stopping_phase",
+    "summarise",
+    "table_rows",
     "time_upper_bound",
 ]

@@ -7,14 +7,13 @@ over the certified lower bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.divergence import PINSKER_CONSTANT, confidence_divergence
 from bestpolicy.bounds.literature import applicable_bounds
-from bestpolicy.bounds.lower import LowerBound, Progress, RewardLaw, lower_bound
+from bestpolicy.bounds.lower import LowerBound
 from bestpolicy.bounds.paper import expected_samples_bound, predicted_samples, time_upper_bound
 
 if TYPE_CHECKING:
@@ -39,48 +38,6 @@ class Row:
     samples: float
     ratio: float | None
     note: str
-
-
-def bounds_table(
-    mdp: LinearMDP,
-    epsilon: float,
-    delta: float,
-    *,
-    tolerance: float = 1e-3,
-    max_seconds: float = 60.0,
-    rewards: RewardLaw = "bernoulli",
-    also: Iterable[Alternative] = (),
-    callback: Callable[[Progress], object] | None = None,
-    literature: bool = True,
-) -> tuple[dict[str, Any], list[Row]]:
-    """Compute the bounds of a model, for `--json` and for the terminal.
-
-    Parameters
-    ----------
-    mdp : LinearMDP
-    epsilon, delta : float
-    tolerance, max_seconds, rewards, also, callback
-        Of `lower_bound`.
-    literature : bool, optional
-        Whether the table lists the bounds of the literature too.
-
-    Returns
-    -------
-    summary : dict
-        Only numbers, strings, lists and dictionaries; infinite numbers are None.
-    rows : list of Row
-    """
-    bound = lower_bound(
-        mdp,
-        epsilon,
-        delta,
-        tolerance=tolerance,
-        max_seconds=max_seconds,
-        rewards=rewards,
-        also=also,
-        callback=callback,
-    )
-    return summarise(mdp, bound), table_rows(mdp, bound, literature=literature)
 
 
 def summarise(mdp: LinearMDP, bound: LowerBound) -> dict[str, Any]:
