@@ -18,7 +18,6 @@ from bestpolicy.bounds.alternatives import Verifier
 from bestpolicy.bounds.figure import bounds_figure
 from bestpolicy.bounds.membership import Reference, certify
 from bestpolicy.bounds.search import Search
-from bestpolicy.bounds.summary import summarise
 from bestpolicy.bounds.tables import Truth
 from tests.models import random_mdp, tabular_mdp
 
