@@ -1,0 +1,121 @@
+"""`bestpolicy algorithms`: what there is to choose from, and what each promises and costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from inspect import getdoc
+from math import isfinite
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bestpolicy.algorithms import ALGORITHMS, Algorithm
+from bestpolicy.cli.console import output
+from bestpolicy.errors import InvalidInput, did_you_mean
+
+
+@click.command("algorithms")
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+def algorithms_command(name: str | None, as_json: bool) -> None:
+    """List the algorithms: setting, assumption, guarantee, order of samples, reference; or all of NAME.
+
+    S, A: states and actions; d: dimension of the features; γ, H: discount, horizon; Δ: gap.
+    """
+    if name is not None and name not in ALGORITHMS:
+        raise InvalidInput(
+            f"unknown algorithm {name!r}. Known: {', '.join(ALGORITHMS)}.{did_you_mean(name, ALGORITHMS)}"
+        )
+    if as_json:
+        entries = [_entry(kind) for kind in ALGORITHMS.values()]
+        click.echo(json.dumps(entries if name is None else _entry(ALGORITHMS[name]), allow_nan=False))
+    elif name is None:
+        _print_all(output())
+    else:
+        _print_one(output(), ALGORITHMS[name])
+
+
+def _print_all(console: Console) -> None:
+    table = Table(box=None, padding=(0, 2, 1, 0))
+    table.add_column("algorithm", no_wrap=True)
+    table.add_column("for", max_width=20)
+    table.add_column("promises, assumes, comes from", ratio=3, overflow="fold")
+    table.add_column("order of samples, constants", ratio=2, overflow="fold")
+    for kind in ALGORITHMS.values():
+        about = kind.about
+        setting = about.setting.replace(" or ", " or\n")
+        promise = Text(about.guarantee)
+        if about.assumption:
+            promise.append(f"\nassumes {about.assumption}")
+        promise.append(f"\n{about.reference}", style="dim")
+        cost = Text(about.complexity).append(f"\n{about.constants}", style="dim")
+        table.add_row(Text(kind.name, style="bold"), f"{setting},\n{about.features}", promise, cost)
+    console.print(table)
+    console.print("All about one of them: bestpolicy algorithms NAME", style="dim")
+
+
+def _print_one(console: Console, kind: type[Algorithm]) -> None:
+    about = kind.about
+    facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    facts.add_column(no_wrap=True)
+    facts.add_column(overflow="fold")
+    for what, text in (
+        ("setting", about.setting),
+        ("features", about.features),
+        ("assumption", about.assumption or "none beyond a linear MDP"),
+        ("guarantee", about.guarantee),
+        ("samples", about.complexity),
+        ("constants", about.constants),
+        ("reference", about.reference),
+        ("at any time", "yes: a budget may end anywhere" if kind.anytime else "no: samples come in fixed batches"),
+        ("own data", "accepted" if kind.takes_own_data else "not accepted"),
+    ):
+        facts.add_row(what, Text(text))
+    console.print(Text(kind.name, style="bold") + Text(f": {(getdoc(kind) or '').splitlines()[0]}", style=""))
+    console.print(facts)
+    parameters = _parameters(kind)
+    if parameters:
+        table = Table("parameter", "default", "", box=None, padding=(0, 2, 0, 0), title_justify="left")
+        for name, default in parameters.items():
+            table.add_row(name, Text(repr(default)), Text(_explanation(kind, name)))
+        console.print()
+        console.print(table)
+
+
+def _entry(kind: type[Algorithm]) -> dict[str, Any]:
+    defaults = {
+        name: str(value) if isinstance(value, float) and not isfinite(value) else value
+        for name, value in _parameters(kind).items()
+    }
+    return {
+        "name": kind.name,
+        **asdict(kind.about),
+        "anytime": kind.anytime,
+        "takes_own_data": kind.takes_own_data,
+        "parameters": defaults,
+    }
+
+
+def _parameters(kind: type[Algorithm]) -> dict[str, Any]:
+    """Parameters with their defaults."""
+    if not is_dataclass(kind):
+        return {}
+    return {field.name: None if field.default is MISSING else field.default for field in fields(kind)}
+
+
+def _explanation(kind: type[Algorithm], parameter: str) -> str:
+    """What the docstring says of a parameter; empty if nothing."""
+    lines = (getdoc(kind) or "").splitlines()
+    heads = [
+        i for i, line in enumerate(lines) if line.split(" : ")[0].strip() == parameter and not line.startswith(" ")
+    ]
+    found = []
+    for line in lines[heads[0] + 1 :] if heads else ():
+        if line and not line.startswith(" "):
+            break
+        found.append(line.strip())
+    return " ".join(filter(None, found))
