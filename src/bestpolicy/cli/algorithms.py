@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from inspect import getdoc
-from math import isfinite
 from typing import Any
 
 import click
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from bestpolicy.algorithms import ALGORITHMS, Algorithm
 from bestpolicy.cli.console import output
+from bestpolicy.compare.work import parameters
 from bestpolicy.errors import InvalidInput, did_you_mean
 
 
@@ -34,12 +34,13 @@ def algorithms_command(name: str | None, as_json: bool) -> None:
         entries = [_entry(kind) for kind in ALGORITHMS.values()]
         click.echo(json.dumps(entries if name is None else _entry(ALGORITHMS[name]), allow_nan=False))
     elif name is None:
-        _print_all(output())
+        print_all(output())
     else:
-        _print_one(output(), ALGORITHMS[name])
+        print_one(output(), ALGORITHMS[name])
 
 
-def _print_all(console: Console) -> None:
+def print_all(console: Console) -> None:
+    """Print a table of all algorithms; three columns of text, so that 80 characters are enough."""
     table = Table(box=None, padding=(0, 2, 1, 0))
     table.add_column("algorithm", no_wrap=True)
     table.add_column("for", max_width=20)
@@ -58,7 +59,8 @@ def _print_all(console: Console) -> None:
     console.print("All about one of them: bestpolicy algorithms NAME", style="dim")
 
 
-def _print_one(console: Console, kind: type[Algorithm]) -> None:
+def print_one(console: Console, kind: type[Algorithm]) -> None:
+    """Print all there is to know of an algorithm, with its parameters."""
     about = kind.about
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True)
@@ -77,34 +79,22 @@ def _print_one(console: Console, kind: type[Algorithm]) -> None:
         facts.add_row(what, Text(text))
     console.print(Text(kind.name, style="bold") + Text(f": {(getdoc(kind) or '').splitlines()[0]}", style=""))
     console.print(facts)
-    parameters = _parameters(kind)
-    if parameters:
+    if is_dataclass(kind) and fields(kind):
         table = Table("parameter", "default", "", box=None, padding=(0, 2, 0, 0), title_justify="left")
-        for name, default in parameters.items():
-            table.add_row(name, Text(repr(default)), Text(_explanation(kind, name)))
+        for field in fields(kind):
+            table.add_row(field.name, Text(repr(field.default)), Text(_explanation(kind, field.name)))
         console.print()
         console.print(table)
 
 
 def _entry(kind: type[Algorithm]) -> dict[str, Any]:
-    defaults = {
-        name: str(value) if isinstance(value, float) and not isfinite(value) else value
-        for name, value in _parameters(kind).items()
-    }
     return {
         "name": kind.name,
         **asdict(kind.about),
         "anytime": kind.anytime,
         "takes_own_data": kind.takes_own_data,
-        "parameters": defaults,
+        "parameters": parameters(kind()),
     }
-
-
-def _parameters(kind: type[Algorithm]) -> dict[str, Any]:
-    """Parameters with their defaults."""
-    if not is_dataclass(kind):
-        return {}
-    return {field.name: None if field.default is MISSING else field.default for field in fields(kind)}
 
 
 def _explanation(kind: type[Algorithm], parameter: str) -> str:

@@ -13,6 +13,8 @@ from multiprocessing import get_context
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from bestpolicy._version import __version__
 from bestpolicy.algorithms import Algorithm, parameters_of
 from bestpolicy.bounds.lower import lower_bound
@@ -170,7 +172,11 @@ def _finished(tasks: Sequence[Task], executor: Executor | None, workers: int | N
     """Perform the tasks and yield each with its record, as they are finished."""
     if executor is not None:
         futures = {executor.submit(task.perform): task for task in tasks}
-        yield from _as_completed(futures)
+        try:
+            yield from _as_completed(futures)
+        finally:
+            for future in futures:
+                future.cancel()
     elif workers is not None and tasks:
         pool = ProcessPoolExecutor(min(int(workers), len(tasks)), get_context("spawn"))
         try:
@@ -179,22 +185,18 @@ def _finished(tasks: Sequence[Task], executor: Executor | None, workers: int | N
             yield from _as_completed(futures)
         except BaseException:
             for process in dict(getattr(pool, "_processes", None) or {}).values():
-                process.kill()  # or the interpreter would wait for runs that nobody wants any more
-            pool.shutdown(wait=False, cancel_futures=True)
+                process.kill()  # nobody wants to wait for the runs that they are at
             raise
-        pool.shutdown()
+        finally:
+            pool.shutdown()
     else:
         for task in tasks:
             yield task, task.perform()
 
 
 def _as_completed(futures: dict[Future[Record | None], Task]) -> Finished:
-    try:
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        for future in futures:
-            future.cancel()
+    for future in as_completed(futures):
+        yield futures[future], future.result()
 
 
 @contextmanager
@@ -207,11 +209,18 @@ def _no_interrupts() -> Iterator[None]:
 
 
 def parameters(algorithm: Algorithm) -> Record:
-    """Parameters as JSON knows them: numbers that are not finite become their names."""
-    return {
-        name: str(value) if isinstance(value, float) and not isfinite(value) else value
-        for name, value in parameters_of(algorithm).items()
-    }
+    """Parameters of an algorithm as JSON knows them; numbers that are not finite become their names."""
+    return {name: _plain(value) for name, value in parameters_of(algorithm).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)
+    return value if value is None or isinstance(value, bool | int | str) else repr(value)
 
 
 def _key(**parts: Any) -> str:
