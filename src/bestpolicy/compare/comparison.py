@@ -260,4 +260,4 @@ def binomial_limit(failures: int, runs: int, confidence: float = CONFIDENCE) -> 
 
 
 def _ratio(samples: float, reference: float | None) -> float | None:
-    return samples / reference if reference else None
+    return samples / reference if reference and reference >= 1 else None  # a bound below one sample bounds nothing
