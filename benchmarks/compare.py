@@ -3,8 +3,8 @@
 δ = 0.1 throughout. A cell is the median over the seeds, in brackets the figure of the prototypes (1 to 3 seeds), and
 the factor between them, with a star if it is beyond 2. `>` marks runs that ended without a certificate; `!` that the
 algorithm promises nothing; a dash that it cannot run there. Algorithms whose papers take rewards as known are given
-them, as the prototypes were. klb-ts finds an optimal policy, whatever ε is asked. The last line says whether `tight`
-needs fewer samples than every other algorithm with a guarantee. Options:
+them, as the prototypes were; the prototype of lspi-g did not prune its design. klb-ts finds an optimal policy, whatever
+ε is asked. The last line says whether `tight` needs fewer samples than every other algorithm with a guarantee. Options:
 ``python -m benchmarks.compare [--seeds N] [--seconds S] [--workers N]``.
 """
 
@@ -185,15 +185,16 @@ def measure(column: Column, options: argparse.Namespace) -> dict[str, Summary]:
 
 def cell(entry: Summary | None, reference: float | None) -> str:
     """Format the samples of an algorithm beside the reference."""
-    if entry is None:
-        return "–" if reference is None else f"– [{reference:.1e}]"
-    proved = entry.certified == entry.runs
-    promised = ALGORITHMS[entry.algorithm.partition("(")[0]].about.guarantee != "none"
-    mark = "" if proved else (">" if promised else "!")
-    text = f"{mark}{entry.median_samples:.1e}"
+    text = "–"
+    if entry is not None:
+        promised = ALGORITHMS[entry.algorithm.partition("(")[0]].about.guarantee != "none"
+        mark = "" if entry.certified == entry.runs else (">" if promised else "!")
+        text = f"{mark}{entry.median_samples:.1e}"
     if reference is not None:
+        text += f" [{reference:.1e}]"
+    if entry is not None and reference is not None:
         factor = entry.median_samples / reference
-        text += f" [{reference:.1e}] {factor:.2g}" + ("" if 1 / FACTOR <= factor <= FACTOR else "*")
+        text += f" {factor:.2g}" + ("" if 1 / FACTOR <= factor <= FACTOR else "*")
     return text.replace("e+0", "e").replace("e+", "e")
 
 

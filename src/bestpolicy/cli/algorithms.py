@@ -40,45 +40,52 @@ def algorithms_command(name: str | None, as_json: bool) -> None:
 
 
 def print_all(console: Console) -> None:
-    """Print a table of all algorithms; three columns of text, so that 80 characters are enough."""
-    table = Table(box=None, padding=(0, 2, 1, 0))
-    table.add_column("algorithm", no_wrap=True)
-    table.add_column("for", max_width=20)
-    table.add_column("promises, assumes, comes from", ratio=3, overflow="fold")
-    table.add_column("order of samples, constants", ratio=2, overflow="fold")
+    """Print a table of all algorithms."""
+    table = Table(box=None, padding=(0, 2, 1, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for kind in ALGORITHMS.values():
         about = kind.about
-        setting = about.setting.replace(" or ", " or\n")
-        promise = Text(about.guarantee)
-        if about.assumption:
-            promise.append(f"\nassumes {about.assumption}")
-        promise.append(f"\n{about.reference}", style="dim")
-        cost = Text(about.complexity).append(f"\n{about.constants}", style="dim")
-        table.add_row(Text(kind.name, style="bold"), f"{setting},\n{about.features}", promise, cost)
+        where = "discounted, episodic" if " or " in about.setting else about.setting
+        name = Text(kind.name, style="bold").append(f"\n{where}\n{about.features}", style="not bold dim")
+        facts = {
+            "promises": about.guarantee,
+            "assumes": about.assumption,
+            "samples": about.complexity,
+            "constants": about.constants,
+            "reference": about.reference,
+        }
+        table.add_row(name, _lines(facts))
     console.print(table)
-    console.print("All about one of them: bestpolicy algorithms NAME", style="dim")
+    console.print("All about one of them, with its parameters: bestpolicy algorithms NAME", style="dim")
+
+
+def _lines(facts: dict[str, str]) -> Table:
+    lines = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    lines.add_column(no_wrap=True, style="dim")
+    lines.add_column(overflow="fold")
+    for what, text in facts.items():
+        if text:
+            lines.add_row(what, Text(text))
+    return lines
 
 
 def print_one(console: Console, kind: type[Algorithm]) -> None:
     """Print all there is to know of an algorithm, with its parameters."""
     about = kind.about
-    facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True)
-    facts.add_column(overflow="fold")
-    for what, text in (
-        ("setting", about.setting),
-        ("features", about.features),
-        ("assumption", about.assumption or "none beyond a linear MDP"),
-        ("guarantee", about.guarantee),
-        ("samples", about.complexity),
-        ("constants", about.constants),
-        ("reference", about.reference),
-        ("at any time", "yes: a budget may end anywhere" if kind.anytime else "no: samples come in fixed batches"),
-        ("own data", "accepted" if kind.takes_own_data else "not accepted"),
-    ):
-        facts.add_row(what, Text(text))
+    facts = {
+        "setting": about.setting,
+        "features": about.features,
+        "assumption": about.assumption or "none beyond a linear MDP",
+        "guarantee": about.guarantee,
+        "samples": about.complexity,
+        "constants": about.constants,
+        "reference": about.reference,
+        "at any time": "yes: a budget may end anywhere" if kind.anytime else "no: samples come in fixed batches",
+        "own data": "accepted" if kind.takes_own_data else "not accepted",
+    }
     console.print(Text(kind.name, style="bold") + Text(f": {(getdoc(kind) or '').splitlines()[0]}", style=""))
-    console.print(facts)
+    console.print(_lines(facts))
     if is_dataclass(kind) and fields(kind):
         table = Table("parameter", "default", "", box=None, padding=(0, 2, 0, 0), title_justify="left")
         for field in fields(kind):

@@ -22,6 +22,7 @@ from bestpolicy.errors import InvalidInput
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+_WIDE = 100
 
 
 @click.command("compare")
@@ -61,6 +62,10 @@ def compare_command(
     no_bounds: bool,
 ) -> int:
     """Run algorithms on each MODEL, several times, and compare what they needed and how good the policies are.
+
+    The table has median samples with quartiles, their ratio to a lower bound on any algorithm's mean, the worst true
+    loss, and failures: runs that vouched for a policy that is not within EPSILON, with an upper limit on their
+    probability (confidence 95 %). A star marks algorithms with runs that ended without a certificate.
 
     Run i of every algorithm has the seed SEED + i, so runs are paired. With --store the same command again does only
     what is missing. Ctrl-C: what is finished is printed and saved (exit code 130).
@@ -105,7 +110,9 @@ def compare_command(
 def print_comparison(console: Console, found: Comparison) -> None:
     """Print one table per instance."""
     settings = found.settings
-    console.print(f"ε = {settings['epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each")
+    console.print(
+        f"ε = {settings['epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each; loss: the worst; failures: certified but not within ε"
+    )
     bounds = {bound.instance: bound for bound in found.lower_bounds}
     for instance in settings["instances"]:
         name = instance["name"]
@@ -118,7 +125,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
             console.print(f"any algorithm needs {_short(bounds[name].samples)} samples on average{limited}")
         entries = [entry for entry in found.summary if entry.instance == name]
         if entries:
-            console.print(_table(entries, with_bound=any(entry.ratio_to_bound for entry in entries)))
+            console.print(_table(entries, width=console.width))
         for skipped in found.skipped:
             if skipped.instance == name:
                 console.print(Text(f"{skipped.algorithm} left out: {skipped.reason}", style="dim"))
@@ -126,29 +133,32 @@ def print_comparison(console: Console, found: Comparison) -> None:
         console.print("\n* not every run ended with a certificate: what it needs may be more, or nothing is promised")
 
 
-def _table(entries: list[Summary], *, with_bound: bool) -> Table:
+def _table(entries: list[Summary], *, width: int) -> Table:
+    """Medians with their quartiles; the ratio to the best gives way to that to the bound if there is no room."""
+    with_bound = any(entry.ratio_to_bound is not None for entry in entries)
+    with_best = not with_bound or width >= _WIDE
+    headings = ["samples", "quartiles"] + ["÷ bound"] * with_bound + ["÷ best"] * with_best
     table = Table(box=None, padding=(0, 1), pad_edge=False)
     table.add_column("algorithm")
-    headings = ("samples", "quartiles", *(["÷ bound"] if with_bound else []), "÷ best", "loss", "failures", "s")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    for heading in (*headings, "loss", "failures", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for entry in sorted(entries, key=lambda entry: (entry.ratio_to_best is None, entry.median_samples)):
         star = "*" if entry.certified < entry.runs else " "
         cells = [
             f"{_short(entry.median_samples)}{star}",
-            f"{_short(entry.lower_quartile)}–{_short(entry.upper_quartile)}",
+            f"{_short(entry.lower_quartile, 2)}–{_short(entry.upper_quartile, 2)}",
             *([_short(entry.ratio_to_bound)] if with_bound else []),
-            _short(entry.ratio_to_best),
-            f"{entry.worst_loss:.2g}",
-            f"{entry.failures}/{entry.runs} (≤ {entry.failure_limit:.2f})",
+            *([_short(entry.ratio_to_best)] if with_best else []),
+            _short(entry.worst_loss, 2),
+            f"{entry.failures} (≤{entry.failure_limit:.2f})",
             f"{entry.median_seconds:.2f}",
         ]
         table.add_row(Text(entry.algorithm), *cells, style="red" if entry.failures else "")
     return table
 
 
-def _short(number: float | None) -> str:
-    return "–" if number is None else f"{number:.3g}".replace("e+0", "e").replace("e+", "e")
+def _short(number: float | None, digits: int = 3) -> str:
+    return "–" if number is None else f"{number:.{digits}g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
 
 
 def _check_target(target: str | None) -> None:
