@@ -34,7 +34,10 @@ from tests.models import near_tie, random_mdp
 from tests.test_cli import COMMAND, assert_one_error_line, run, run_installed
 
 ASKED = {"epsilon": 0.2, "delta": 0.1}
-OTHER = GSS(check_ratio=1.4, sampling="random")  # quick to run, and different each time
+OTHER = GSS(check_ratio=1.4)  # quick to run
+
+
+DIE = "die"
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Liar:
         return float("nan")
 
     def run(self, problem, epsilon, delta, rng, own_data=None):
+        if self.complaint == DIE:
+            os._exit(1)
         if self.complaint:
             raise bp.InvalidInput(self.complaint)
         yield Request(bp.Pulls(problem.pairs, np.ones((1, len(problem.pairs)), int)))
@@ -160,15 +165,20 @@ def test_parameters_tell_algorithms_apart():
 
 
 def test_workers_change_nothing():
-    models, algorithms = [near_tie(0.3), "two-state"], ["gss", OTHER]
-    alone = bp.compare(models, algorithms, **ASKED, runs=2)
-    together = bp.compare(models, algorithms, **ASKED, runs=2, workers=2)
+    question = {"models": near_tie(0.3), "algorithms": GSS(check_ratio=1.02, sampling="random"), **ASKED, "runs": 3}
+    alone = bp.compare(**question)
+    together = bp.compare(**question, workers=2)
     with ThreadPoolExecutor(2) as executor:
-        elsewhere = bp.compare(models, algorithms, **ASKED, runs=2, executor=executor, lower_bounds=False)
+        elsewhere = bp.compare(**question, executor=executor, lower_bounds=False)
     assert without_seconds(alone) == without_seconds(together) == without_seconds(elsewhere)
-    assert len({row.samples for row in alone.rows if row.algorithm == label(OTHER)}) > 1  # seeds matter
+    assert len({row.samples for row in alone.rows}) > 1  # seeds matter
     assert alone.lower_bounds == together.lower_bounds
     assert alone.settings == together.settings
+
+
+def test_a_worker_that_dies_is_an_error_with_a_remedy():
+    with pytest.raises(bp.BestPolicyError, match="fewer workers"):
+        bp.compare(near_tie(0.3), Liar(complaint=DIE), **ASKED, runs=2, workers=1, lower_bounds=False)
 
 
 def test_json_round_trip(tmp_path):
@@ -352,8 +362,11 @@ def test_algorithms_are_listed(width):
     console = Console(width=width, file=io.StringIO())
     print_all(console)
     table = console.file.getvalue()
+    begins = [line.split()[0] for line in table.splitlines() if line[:1].strip()]
     for kind in ALGORITHMS.values():
-        assert f"\n{kind.name} " in table
+        assert kind.name in begins
+        for word in f"{kind.about.guarantee} {kind.about.complexity} {kind.about.reference}".split():
+            assert word in table
     assert "…" not in table  # nothing is cut off
     assert max(map(len, table.splitlines())) <= width
 

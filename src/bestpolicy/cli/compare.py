@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from bestpolicy.algorithms import ALGORITHMS
 from bestpolicy.cli.console import notes, output
 from bestpolicy.cli.models import Count
 from bestpolicy.compare import Comparison, Summary, compare
@@ -31,7 +30,7 @@ _WIDE = 100
     "--algorithms",
     default="all",
     show_default=True,
-    help=f"Which ones, with commas: {', '.join(ALGORITHMS)}; or all, for every one that fits.",
+    help="Which ones, with commas (see `bestpolicy algorithms`), or all that fit.",
 )
 @click.option("--epsilon", type=float, required=True, help="How far from optimal a policy may be; 0 for optimal.")
 @click.option("--delta", type=float, required=True, help="Allowed probability of error, between 0 and 1.")
@@ -110,9 +109,7 @@ def compare_command(
 def print_comparison(console: Console, found: Comparison) -> None:
     """Print one table per instance."""
     settings = found.settings
-    console.print(
-        f"ε = {settings['epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each; loss: the worst; failures: certified but not within ε"
-    )
+    console.print(f"ε = {settings['epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each")
     bounds = {bound.instance: bound for bound in found.lower_bounds}
     for instance in settings["instances"]:
         name = instance["name"]
