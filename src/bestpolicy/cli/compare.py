@@ -122,7 +122,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
             console.print(f"any algorithm needs {_short(bounds[name].samples)} samples on average{limited}")
         entries = [entry for entry in found.summary if entry.instance == name]
         if entries:
-            console.print(_table(entries, width=console.width))
+            console.print(_table(entries, settings["runs"], width=console.width))
         for skipped in found.skipped:
             if skipped.instance == name:
                 console.print(Text(f"{skipped.algorithm} left out: {skipped.reason}", style="dim"))
@@ -130,7 +130,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
         console.print("\n* not every run ended with a certificate: what it needs may be more, or nothing is promised")
 
 
-def _table(entries: list[Summary], *, width: int) -> Table:
+def _table(entries: list[Summary], runs: int, *, width: int) -> Table:
     """Medians with their quartiles; the ratio to the best gives way to that to the bound if there is no room."""
     with_bound = any(entry.ratio_to_bound is not None for entry in entries)
     with_best = not with_bound or width >= _WIDE
@@ -150,7 +150,8 @@ def _table(entries: list[Summary], *, width: int) -> Table:
             f"{entry.failures} (≤{entry.failure_limit:.2f})",
             f"{entry.median_seconds:.2f}",
         ]
-        table.add_row(Text(entry.algorithm), *cells, style="red" if entry.failures else "")
+        name = entry.algorithm if entry.runs == runs else f"{entry.algorithm}, {entry.runs} runs"
+        table.add_row(Text(name), *cells, style="red" if entry.failures else "")
     return table
 
 
