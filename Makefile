@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test bench bench-samples studies lock clean
+.PHONY: run test bench bench-samples bench-compare studies lock clean
 
 run: .venv/run.stamp  ## GSS and GSS-E on the built-in instances; results/ gets the table
 	$(BIN)/bestpolicy demo --output results
@@ -18,6 +18,9 @@ bench: .venv/test.stamp  ## speed, as ratios to peers measured in the same run
 
 bench-samples: .venv/test.stamp  ## samples of gss, tight and adaptive against the lower bound
 	$(BIN)/python -m benchmarks.samples
+
+bench-compare: .venv/test.stamp  ## samples of every algorithm on the same instances, beside reference figures
+	$(BIN)/python -m benchmarks.compare
 
 studies: .venv/test.stamp  ## the slow statistical studies
 	$(BIN)/python -m pytest -m study

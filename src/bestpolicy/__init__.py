@@ -16,6 +16,7 @@ import logging as _logging
 
 from bestpolicy import bounds, design, diagnostics, instances, testing
 from bestpolicy._version import __version__
+from bestpolicy.compare import Comparison, compare
 from bestpolicy.design import g_optimal_design
 from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, SimulatorError, StoreError
 from bestpolicy.estimation import Estimate, Pulls, Tally, least_squares
@@ -34,6 +35,7 @@ __all__ = [
     "BestPolicyError",
     "CallableSimulator",
     "Check",
+    "Comparison",
     "ConvergenceError",
     "Estimate",
     "Evaluation",
@@ -55,6 +57,7 @@ __all__ = [
     "Verification",
     "__version__",
     "bounds",
+    "compare",
     "design",
     "diagnostics",
     "drive",

@@ -7,7 +7,9 @@ import sys
 import click
 
 from bestpolicy._version import __version__
+from bestpolicy.cli.algorithms import algorithms_command
 from bestpolicy.cli.bounds import bounds
+from bestpolicy.cli.compare import compare_command
 from bestpolicy.cli.demo import demo
 from bestpolicy.cli.identify import identify
 from bestpolicy.cli.inspect import check, design, instances
@@ -37,6 +39,8 @@ def commands() -> None:
 
 for command in (identify, resume, studies, verify, bounds, design, check, instances, demo):
     commands.add_command(command)
+commands.add_command(algorithms_command)
+commands.add_command(compare_command)
 
 
 def main() -> None:

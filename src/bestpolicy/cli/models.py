@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
 
 from bestpolicy import instances
 from bestpolicy.errors import InvalidInput
-from bestpolicy.files import read_arrays
+from bestpolicy.files import is_file_name, read_arrays
 from bestpolicy.mdp import LinearMDP, stage_parameters
 from bestpolicy.problem import FloatArray, Problem
 
@@ -32,12 +31,12 @@ class Count(click.ParamType[int]):
 
 def load_model(model: str) -> LinearMDP:
     """Load an instance by name or a model file."""
-    return LinearMDP.load(model) if _is_file(model) else instances.load(model)
+    return LinearMDP.load(model) if is_file_name(model) else instances.load(model)
 
 
 def load_arrays(model: str) -> tuple[Problem, FloatArray | None, FloatArray | None]:
     """Load a problem and, if known, θ (stages, d) and μ (stages, S, d), without judging them."""
-    if not _is_file(model):
+    if not is_file_name(model):
         mdp = instances.load(model)
         return mdp.problem, mdp.theta, mdp.mu
     problem, theta, mu = read_arrays(model)
@@ -46,7 +45,3 @@ def load_arrays(model: str) -> tuple[Problem, FloatArray | None, FloatArray | No
     if theta is None or mu is None:
         return problem, None, None
     return problem, *stage_parameters(problem, theta, mu)
-
-
-def _is_file(model: str) -> bool:
-    return model.endswith(".npz") or os.sep in model or os.path.isfile(model)

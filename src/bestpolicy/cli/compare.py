@@ -1,0 +1,181 @@
+"""`bestpolicy compare`: algorithms side by side, on instances and model files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from bestpolicy.cli.console import notes, output
+from bestpolicy.cli.models import Count
+from bestpolicy.compare import Comparison, Summary, compare
+from bestpolicy.errors import InvalidInput
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+_WIDE = 100
+
+
+@click.command("compare")
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.option(
+    "--algorithms",
+    default="all",
+    show_default=True,
+    help="Which ones, with commas (see `bestpolicy algorithms`), or all that fit.",
+)
+@click.option("--epsilon", type=float, required=True, help="How far from optimal a policy may be; 0 for optimal.")
+@click.option("--delta", type=float, required=True, help="Allowed probability of error, between 0 and 1.")
+@click.option("--runs", type=Count(), default=10, show_default=True, help="Of each algorithm on each model.")
+@click.option("--seed", type=Count(), default=0, show_default=True, help="Of the first run; the next has the next.")
+@click.option("--max-samples", type=Count(), help="Budget of simulator calls of a run, e.g. 1e8.")
+@click.option("--max-seconds", type=float, help="Budget of time of a run.")
+@click.option("--workers", type=Count(), help="Run on this many processes; the rows do not depend on it.")
+@click.option("--store", type=click.Path(dir_okay=False), help="File in which finished runs survive (SQLite).")
+@click.option("--output", "target", type=click.Path(dir_okay=False), help="File to write, .json or .csv.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print one row per run as CSV and nothing else.")
+@click.option("--no-bounds", is_flag=True, help="Leave out the lower bounds (up to 20 s for each model).")
+def compare_command(
+    models: tuple[str, ...],
+    algorithms: str,
+    epsilon: float,
+    delta: float,
+    runs: int,
+    seed: int,
+    max_samples: int | None,
+    max_seconds: float | None,
+    workers: int | None,
+    store: str | None,
+    target: str | None,
+    as_json: bool,
+    as_csv: bool,
+    no_bounds: bool,
+) -> int:
+    """Run algorithms on each MODEL, several times, and compare what they needed and how good the policies are.
+
+    The table has median samples with quartiles, their ratio to a lower bound on any algorithm's mean, the worst true
+    loss, and failures: runs that vouched for a policy that is not within EPSILON, with an upper limit on their
+    probability (confidence 95 %). A star marks algorithms with runs that ended without a certificate.
+
+    Run i of every algorithm has the seed SEED + i, so runs are paired. With --store the same command again does only
+    what is missing. Ctrl-C: what is finished is printed and saved (exit code 130).
+    """
+    if as_json and as_csv:
+        raise InvalidInput("choose one of --json and --csv.")
+    _check_target(target)
+    chosen = [name.strip() for name in algorithms.split(",") if name.strip()]
+    with _progress(notes()) as show:
+        found = compare(
+            models,
+            "all" if chosen == ["all"] else chosen,
+            epsilon=epsilon,
+            delta=delta,
+            runs=runs,
+            seed=seed,
+            max_samples=max_samples,
+            max_seconds=max_seconds,
+            workers=workers,
+            store=store,
+            lower_bounds=not no_bounds,
+            progress=show,
+        )
+    if target is not None:
+        found.save(target)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), allow_nan=False))
+    elif as_csv:
+        click.echo(found.to_csv(), nl=False)
+    else:
+        print_comparison(output(), found)
+    if found.interrupted:
+        again = " Give --store to keep finished runs." if store is None else " The same command goes on with the rest."
+        click.echo(f"Interrupted: {len(found.rows)} runs are finished.{again}", err=True)
+        return INTERRUPTED
+    if not found.rows:
+        click.echo("Error: none of the algorithms can run on any of the models. Try --algorithms all.", err=True)
+        return BAD_INPUT
+    return 0
+
+
+def print_comparison(console: Console, found: Comparison) -> None:
+    """Print one table per instance."""
+    settings = found.settings
+    console.print(f"ε = {settings['epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each")
+    bounds = {bound.instance: bound for bound in found.lower_bounds}
+    for instance in settings["instances"]:
+        name = instance["name"]
+        time = f"γ = {instance['discount']:g}" if instance["horizon"] is None else f"H = {instance['horizon']}"
+        sizes = f"S = {instance['states']}, A = {instance['actions']}, d = {instance['dimension']}, {time}"
+        console.print()
+        console.print(Text(name, style="bold") + Text(f": {sizes}, gap {_short(instance['gap'])}", style=""))
+        if name in bounds and bounds[name].samples:
+            limited = ", found in the time given" if bounds[name].reason == "time limit" else ""
+            console.print(f"any algorithm needs {_short(bounds[name].samples)} samples on average{limited}")
+        entries = [entry for entry in found.summary if entry.instance == name]
+        if entries:
+            console.print(_table(entries, settings["runs"], width=console.width))
+        for skipped in found.skipped:
+            if skipped.instance == name:
+                console.print(Text(f"{skipped.algorithm} left out: {skipped.reason}", style="dim"))
+    if any(entry.certified < entry.runs for entry in found.summary):
+        console.print("\n* not every run ended with a certificate: what it needs may be more, or nothing is promised")
+
+
+def _table(entries: list[Summary], runs: int, *, width: int) -> Table:
+    """Medians with their quartiles; the ratio to the best gives way to that to the bound if there is no room."""
+    with_bound = any(entry.ratio_to_bound is not None for entry in entries)
+    with_best = not with_bound or width >= _WIDE
+    headings = ["samples", "quartiles"] + ["÷ bound"] * with_bound + ["÷ best"] * with_best
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("algorithm")
+    for heading in (*headings, "loss", "failures", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for entry in sorted(entries, key=lambda entry: (entry.ratio_to_best is None, entry.median_samples)):
+        star = "*" if entry.certified < entry.runs else " "
+        cells = [
+            f"{_short(entry.median_samples)}{star}",
+            f"{_short(entry.lower_quartile, 2)}–{_short(entry.upper_quartile, 2)}",
+            *([_short(entry.ratio_to_bound)] if with_bound else []),
+            *([_short(entry.ratio_to_best)] if with_best else []),
+            _short(entry.worst_loss, 2),
+            f"{entry.failures} (≤{entry.failure_limit:.2f})",
+            f"{entry.median_seconds:.2f}",
+        ]
+        name = entry.algorithm if entry.runs == runs else f"{entry.algorithm}, {entry.runs} runs"
+        table.add_row(Text(name), *cells, style="red" if entry.failures else "")
+    return table
+
+
+def _short(number: float | None, digits: int = 3) -> str:
+    return "–" if number is None else f"{number:.{digits}g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
+
+
+def _check_target(target: str | None) -> None:
+    if target is None:
+        return
+    if Path(target).suffix not in (".json", ".csv"):
+        raise InvalidInput(f"output must end with .json or .csv. Got {target!r} instead.")
+    if not os.access(os.path.dirname(target) or ".", os.W_OK):
+        raise InvalidInput(f"cannot write {target}. Give a path in a folder that exists.")  # not after the runs
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar on a terminal: what is done, what was done last, for how long."""
+    columns = (BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield show

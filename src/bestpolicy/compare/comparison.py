@@ -1,0 +1,263 @@
+"""What a comparison found: its rows, what could not run, and the summary drawn from them.
+
+The file format is one JSON object::
+
+    {"format": "bestpolicy comparison", "version": 1, "settings": {…}, "rows": [{…}], "skipped": [{…}],
+     "lower_bounds": [{…}], "summary": [{…}]}
+
+with the attributes of `Trial`, `Skipped`, `InstanceBound` and `Summary` as keys, and null for what is not known. The
+summary follows from the rows; it is written for other programs and not read back.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict, dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import betaincinv
+
+from bestpolicy.errors import InvalidInput
+
+FORMAT = "bestpolicy comparison"
+VERSION = 1
+CONFIDENCE = 0.95  # of the limit on the failure probability
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of one algorithm on one instance.
+
+    Attributes
+    ----------
+    algorithm, instance : str
+    seed : int
+    epsilon, delta : float
+        What was asked.
+    samples : int
+        Simulator calls.
+    loss : float
+        True loss of the returned policy, max_s V*(s) - V^π(s), from the known model.
+    certified : bool
+        Whether the algorithm vouches for `epsilon` with probability 1 - `delta`.
+    certified_epsilon : float or None
+        What it vouches for at the end; None if nothing.
+    outcome : str
+        Why the run ended.
+    seconds : float
+    """
+
+    algorithm: str
+    instance: str
+    seed: int
+    epsilon: float
+    delta: float
+    samples: int
+    loss: float
+    certified: bool
+    certified_epsilon: float | None
+    outcome: str
+    seconds: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether the algorithm vouched for a policy that is not within ε of optimal."""
+        return self.certified and self.loss > self.epsilon
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An algorithm that cannot run on an instance, and why."""
+
+    algorithm: str
+    instance: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class InstanceBound:
+    """Lower bound on the mean samples of any (ε, δ)-correct algorithm on an instance.
+
+    Attributes
+    ----------
+    instance : str
+    samples : float or None
+        None if it could not be computed.
+    reason : str
+        Why its search ended: "time limit" says that it could be better.
+    """
+
+    instance: str
+    samples: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The runs of one algorithm on one instance.
+
+    Attributes
+    ----------
+    algorithm, instance : str
+    runs : int
+    median_samples, lower_quartile, upper_quartile : float
+    worst_loss : float
+    certified : int
+        Runs that ended with a certificate.
+    failures : int
+        Those of them whose policy is not within ε.
+    failure_limit : float
+        The failure probability is at most this with confidence 95 % (exact binomial).
+    median_seconds : float
+    ratio_to_bound, ratio_to_best : float or None
+        Median samples over the lower bound on any algorithm's mean, and over the least median on the instance. Only
+        if every run was certified: what an unfinished run has used says little of what it needs.
+    """
+
+    algorithm: str
+    instance: str
+    runs: int
+    median_samples: float
+    lower_quartile: float
+    upper_quartile: float
+    worst_loss: float
+    certified: int
+    failures: int
+    failure_limit: float
+    median_seconds: float
+    ratio_to_bound: float | None
+    ratio_to_best: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Many algorithms on many instances.
+
+    Attributes
+    ----------
+    settings : dict
+        epsilon, delta, runs, seed, budgets, algorithms with their parameters, instances with their sizes, version,
+        and whether it was interrupted.
+    rows : tuple of Trial
+        By instance, algorithm and seed, in the order in which they were asked for.
+    skipped : tuple of Skipped
+    lower_bounds : tuple of InstanceBound
+    """
+
+    settings: dict[str, Any]
+    rows: tuple[Trial, ...]
+    skipped: tuple[Skipped, ...] = ()
+    lower_bounds: tuple[InstanceBound, ...] = ()
+
+    def __repr__(self) -> str:
+        pairs = {(row.algorithm, row.instance) for row in self.rows}
+        algorithms, instances = len({a for a, _ in pairs}), len({i for _, i in pairs})
+        return (
+            f"Comparison({algorithms} algorithms on {instances} instances: {len(self.rows)} runs, "
+            f"{sum(row.failed for row in self.rows)} failures, {len(self.skipped)} skipped)"
+        )
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether runs are missing because somebody pressed Ctrl-C."""
+        return bool(self.settings.get("interrupted", False))
+
+    @property
+    def summary(self) -> tuple[Summary, ...]:
+        """One entry per algorithm and instance, in the order of the rows."""
+        groups: dict[tuple[str, str], list[Trial]] = {}
+        for row in self.rows:
+            groups.setdefault((row.instance, row.algorithm), []).append(row)
+        medians = {key: float(np.median([row.samples for row in rows])) for key, rows in groups.items()}
+        complete = {key for key, rows in groups.items() if all(row.certified for row in rows)}
+        bounds = {bound.instance: bound.samples for bound in self.lower_bounds}
+        summaries = []
+        for key, rows in groups.items():
+            instance, algorithm = key
+            best = min((medians[other] for other in complete if other[0] == instance), default=None)
+            failures = sum(row.failed for row in rows)
+            quartiles = np.percentile([row.samples for row in rows], [25, 75])
+            summaries.append(
+                Summary(
+                    algorithm=algorithm,
+                    instance=instance,
+                    runs=len(rows),
+                    median_samples=medians[key],
+                    lower_quartile=float(quartiles[0]),
+                    upper_quartile=float(quartiles[1]),
+                    worst_loss=max(row.loss for row in rows),
+                    certified=sum(row.certified for row in rows),
+                    failures=failures,
+                    failure_limit=binomial_limit(failures, len(rows)),
+                    median_seconds=float(np.median([row.seconds for row in rows])),
+                    ratio_to_bound=_ratio(medians[key], bounds.get(instance)) if key in complete else None,
+                    ratio_to_best=_ratio(medians[key], best) if key in complete else None,
+                )
+            )
+        return tuple(summaries)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "settings": self.settings,
+            "rows": [asdict(row) for row in self.rows],
+            "skipped": [asdict(entry) for entry in self.skipped],
+            "lower_bounds": [asdict(bound) for bound in self.lower_bounds],
+            "summary": [asdict(entry) for entry in self.summary],
+        }
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Comparison:
+        """Build a comparison from what `to_dict` returned."""
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise InvalidInput(f"this is not a comparison: its format must be {FORMAT!r}.")
+        if content.get("version") != VERSION:
+            raise InvalidInput(f"version {content.get('version')} of the format is not known here. Upgrade to read it.")
+        try:
+            return cls(
+                settings=dict(content["settings"]),
+                rows=tuple(Trial(**row) for row in content["rows"]),
+                skipped=tuple(Skipped(**entry) for entry in content["skipped"]),
+                lower_bounds=tuple(InstanceBound(**bound) for bound in content["lower_bounds"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(f"the comparison is damaged ({error}).") from None
+
+    def to_csv(self) -> str:
+        """Return the rows as CSV, with a heading; what is not known is empty."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [field.name for field in fields(Trial)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in self.rows)
+        return text.getvalue()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a file: the rows if it ends with ``.csv``, else everything as JSON."""
+        as_csv = Path(path).suffix == ".csv"
+        text = self.to_csv() if as_csv else json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        Path(path).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Comparison:
+        """Read a JSON file that `save` wrote."""
+        try:
+            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            what = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
+            raise InvalidInput(f"cannot read {path}: {what}. Give a JSON file of 'bestpolicy compare'.") from None
+
+
+def binomial_limit(failures: int, runs: int, confidence: float = CONFIDENCE) -> float:
+    """Exact upper confidence limit (Clopper and Pearson) on a probability after so many failures in so many runs."""
+    return 1.0 if failures >= runs else float(betaincinv(failures + 1, runs - failures, confidence))
+
+
+def _ratio(samples: float, reference: float | None) -> float | None:
+    return samples / reference if reference and reference >= 1 else None  # a bound below one sample bounds nothing
