@@ -5,8 +5,8 @@ rewards follow (the anchors, or every pair). Learned ones are estimated from bel
 
     r̂ = max(0, mean - w),    w = √( log(2K/δ) / 2n ),    so that    r̂ ≤ r ≤ r̂ + 2w
 
-at all of them together with probability 1 - δ (Hoeffding, both sides, K pairs: own proof). Hence n = 2 log(2K/δ)/η² gives
-accuracy η = 2w.
+at all of them together with probability 1 - δ (Hoeffding, both sides, K pairs: own proof). Hence n = 2 log(2K/δ)/η²
+gives accuracy η = 2w.
 
 An algorithm that is run with r̂ instead of r, and ends with a value v ≤ T̂_π v (T̂ with r̂) within ε' of the optimal value
 for r̂, is right about the true rewards too: v ≤ T_π v, hence v ≤ V^π; and the optimal value for r̂ is at least
