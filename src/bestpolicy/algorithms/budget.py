@@ -1,8 +1,8 @@
 """Runs whose length is fixed before the first sample.
 
-Such a method knows from (ε, δ) how many samples it takes, and promises nothing before the last of them. Its budget grows
-like 1/ε², so ε = 0 is out of reach; and whatever can be counted at all has an ε so far above the rounding errors of the
-arithmetic (10⁻⁷ against 10⁻¹³) that the proofs need not mention them.
+Such a method knows from (ε, δ) how many samples it takes, and promises nothing before the last of them. Its budget
+grows like 1/ε², so ε = 0 is out of reach; and whatever can be counted at all has an ε so far above the rounding errors
+of the arithmetic (10⁻⁷ against 10⁻¹³) that the proofs need not mention them.
 """
 
 from __future__ import annotations

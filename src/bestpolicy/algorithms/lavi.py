@@ -11,8 +11,8 @@
     n = ⌈ 2 C² H⁴ log(2KH/δ) / ε² ⌉
 
 The pairs are the anchors (C = 1) or a barycentric spanner (K = d), whichever needs fewer samples. The structure is the
-reference's, n is *our own proof*. V_{h+1} is fixed before the samples of step h, so by Hoeffding and a union over KH means
-|y - (r + P V_{h+1})| ≤ e = H√(log(2KH/δ)/2n). In a linear MDP r + P V_{h+1} is itself linear in the features, so
+reference's, n is *our own proof*. V_{h+1} is fixed before the samples of step h, so by Hoeffding and a union over KH
+means |y - (r + P V_{h+1})| ≤ e = H√(log(2KH/δ)/2n). In a linear MDP r + P V_{h+1} is itself linear in the features, so
 extrapolation multiplies the noise by C but not the error of V_{h+1}: both V* - V_0 and V_0 - V^π are at most HCe = ε/2.
 (The reference assumes only that Q* is linear; then errors grow by C at every step, and H·C becomes Σ_{j≤H} Cʲ.)
 """
@@ -45,7 +45,8 @@ class LAVI:
         guarantee="within ε of optimal in every state",
         complexity="K C² H⁵ / ε², with K anchors (C = 1) or K = d pairs of extrapolation constant C ≤ d",
         constants="own proof",
-        reference="Zanette, Lazaric, Kochenderfer, Brunskill: Limiting Extrapolation in Linear Approximate Value Iteration",
+        reference="Zanette, Lazaric, Kochenderfer, Brunskill: Limiting Extrapolation in Linear Approximate Value "
+        "Iteration",
     )
     anytime: ClassVar[bool] = False
     takes_own_data: ClassVar[bool] = False

@@ -6,11 +6,11 @@
 
     N = ⌈ 2 log(2K/δ) / ((1-γ)⁶ε²) ⌉
 
-The idea is that of Wang, Yan and Fan (2021), who show K/((1-γ)³ε²) without naming a constant. This N is *our own proof*.
-P̂ is stochastic because F ≥ 0, so the estimated Bellman operator T̂ contracts, and |Q̂* - Q*| ≤ |(T̂ - T)V*|/(1-γ). V* is
-fixed: by Hoeffding and a union over K means, |(T̂ - T)V*| ≤ √(log(2K/δ)/2N)/(1-γ) at the anchors, hence at all their convex
-combinations. A greedy policy of Q̂* loses at most 2|Q̂* - Q*|/(1-γ) ≤ ε. With combinations that are not convex T̂ need
-not contract and nothing is proved.
+The idea is that of Wang, Yan and Fan (2021), who show K/((1-γ)³ε²) without naming a constant. This N is *our own
+proof*. P̂ is stochastic because F ≥ 0, so the estimated Bellman operator T̂ contracts: |Q̂* - Q*| ≤ |(T̂ - T)V*|/(1-γ).
+V* is fixed: by Hoeffding and a union over K means |(T̂ - T)V*| ≤ √(log(2K/δ)/2N)/(1-γ) at the anchors, hence at all
+their convex combinations. A greedy policy of Q̂* loses at most 2|Q̂* - Q*|/(1-γ) ≤ ε. With combinations that are not
+convex T̂ need not contract, and nothing is proved.
 """
 
 from __future__ import annotations

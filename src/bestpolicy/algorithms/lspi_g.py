@@ -56,8 +56,8 @@ class LSPIG:
         guarantee="within ε of optimal in every state",
         complexity="d |C| / ((1-γ)⁸ ε²), where |C| ≤ d(d+1)/2 is the number of pairs in the design",
         constants="exact",
-        reference="Lattimore, Szepesvári, Weisz: Learning with Good Feature Representations in Bandits and in RL with a "
-        "Generative Model, Section 5",
+        reference="Lattimore, Szepesvári, Weisz: Learning with Good Feature Representations in Bandits and in RL with "
+        "a Generative Model",
     )
     anytime: ClassVar[bool] = False
     takes_own_data: ClassVar[bool] = False

@@ -16,19 +16,19 @@
 Structure and orders are the reference's; it hides its constants, which are *reconstructed* here from variance-reduced
 QVI (Sidford et al. 2018), and checked:
 
-* Lower estimates. Bernstein for the mean of v₀, and Hoeffding for those of v₀ and v₀² (which together bound |σ̂² - σ²| by
-  2.2√a‖v₀‖²), give w ≤ P v₀ ≤ w + 2√(2aσ²) + 6.1a^¾‖v₀‖ + 1.4a‖v₀‖ at all anchors with probability 1 - ¾δ'. As long as
-  v₀ ≤ v ≤ V* ≤ v₀ + u, Hoeffding with range u gives g ≤ P(v - v₀) ≤ g + (1-γ)u/4 in all R steps but for δ'/8.
+* Lower estimates. Bernstein for the mean of v₀, and Hoeffding for those of v₀ and v₀² (which together bound |σ̂² - σ²|
+  by 2.2√a‖v₀‖²), give w ≤ P v₀ ≤ w + 2√(2aσ²) + 6.1a^¾‖v₀‖ + 1.4a‖v₀‖ at all anchors with probability 1 - ¾δ'. As long
+  as v₀ ≤ v ≤ V* ≤ v₀ + u, Hoeffding with range u gives g ≤ P(v - v₀) ≤ g + (1-γ)u/4 in all R steps but for δ'/8.
 * From below. Then Q ≤ r + γPv, because F ≥ 0; so v ≤ T_π v ≤ V^π always, and v ≤ V*.
-* Progress. V* - v shrinks by γP_{π*} a step up to the widths above: in the end V* - v is at most γᴿu + u/4, and γ times
-  the sum of widths along π*. Mixtures have larger variance than their parts, so Σ_k F_k σ_k ≤ σ ≤ σ(V*) + u/2, and
-  γ(I - γP)⁻¹ σ(V*) ≤ β^{3/2}/√2 (total variance of a return in [0, β]). The m above makes this .023u + .125u + .021u, and
-  γᴿ ≤ 1/256 if there is a second round (in the first, v₀ = 0 has no widths): less than u/2 in all.
-  The term 1/(64β) is ours; without it the step fails if u > 8√β, that is for discounts above .996.
+* Progress. V* - v shrinks by γP_{π*} a step up to the widths above: in the end it is at most γᴿu + u/4, plus γ times
+  the discounted sum of the widths of w along π*. Mixtures vary more than their parts: Σ_k F_k σ_k ≤ σ ≤ σ(V*) + u/2;
+  and γ(I - γP)⁻¹ σ(V*) ≤ β^{3/2}/√2 (total variance of a return in [0, β]). The m above makes that sum at most
+  .023u + .125u + .021u, and γᴿ ≤ (ε/2β)⁴ ≤ 1/16: less than u/2 in all.
+  The term 1/(64β) is ours. Without it the second round fails if β/2 > 8√β, that is for discounts above .996.
 
 Rewards are known to the reference. Unless `rewards` are given, they are learned at the anchors first, from below
-(`bestpolicy.algorithms.rewards`): R' grows by one if β/2^R' would leave less than ε/16 for them, the rest of ε is theirs, and
-they take δ/10 of δ.
+(`bestpolicy.algorithms.rewards`). They take a tenth of δ, and of ε what β/2^R' leaves; if one more round than R' makes
+the whole run shorter, because it leaves more, there is one.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ from bestpolicy.design.anchors import anchors, why_no_anchors
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import FloatArray, IntArray, Problem
 
-_REWARD_DELTA = 0.1  # share of δ, and least share of ε, that learning the rewards may use
-_REWARD_EPSILON = 1 / 16
+_REWARD_DELTA = 0.1  # share of δ that learning the rewards may use
 
 
 @dataclass(frozen=True)
@@ -130,24 +129,12 @@ class OPPQ:
         """Compute all numbers of samples from (ε, δ)."""
         limit, count = float(problem.value_limits[0]), len(anchors(problem).pairs)
         epsilon = min(epsilon, limit)  # every policy is within the limit
-        learned = self.rewards is None
-        rounds = max(1, ceil(log2(limit / epsilon / (1 - _REWARD_EPSILON * learned))))
-        reward_accuracy = (epsilon - limit / 2**rounds) / limit if learned else 0.0
-        reward_delta = _REWARD_DELTA * delta if learned else 0.0
-        round_delta = (delta - reward_delta) / rounds
-        confidence = log(8 * count / round_delta)
-        errors = tuple(limit / 2**i for i in range(rounds))
-        steps = ceil(4 * limit * log(2 * limit / epsilon))
-        return Sizes(
-            errors=errors,
-            references=tuple(ceil(8192 * confidence * limit**3 * max(u**-2, 1 / (64 * limit))) for u in errors),
-            steps=steps,
-            increments=ceil(128 * limit**2 * log(2 * steps * count / round_delta)),
-            confidence=confidence,
-            reward_accuracy=reward_accuracy,
-            reward_delta=reward_delta,
-            reward_samples=reward_samples(count, reward_accuracy, reward_delta) if learned else 0,
-        )
+        rounds = max(1, ceil(log2(limit / epsilon)))
+        if self.rewards is not None:
+            return _sizes(limit, count, epsilon, delta, rounds, reward_accuracy=0.0)
+        left = {r: (epsilon - limit / 2**r) / limit for r in (rounds, rounds + 1)}
+        options = [_sizes(limit, count, epsilon, delta, r, accuracy) for r, accuracy in left.items() if accuracy > 0]
+        return min(options, key=lambda option: option.per_anchor)
 
     def run(
         self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
@@ -186,13 +173,33 @@ class OPPQ:
         return check
 
 
+def _sizes(limit: float, count: int, epsilon: float, delta: float, rounds: int, reward_accuracy: float) -> Sizes:
+    """Sizes for K anchors and R' rounds, with rewards learned to an accuracy (0: known)."""
+    reward_delta = _REWARD_DELTA * delta if reward_accuracy > 0 else 0.0
+    round_delta = (delta - reward_delta) / rounds
+    confidence = log(8 * count / round_delta)
+    errors = tuple(limit / 2**i for i in range(rounds))
+    steps = ceil(4 * limit * log(2 * limit / epsilon))
+    return Sizes(
+        errors=errors,
+        references=tuple(ceil(8192 * confidence * limit**3 * max(u**-2, 1 / (64 * limit))) for u in errors),
+        steps=steps,
+        increments=ceil(128 * limit**2 * log(2 * steps * count / round_delta)),
+        confidence=confidence,
+        reward_accuracy=reward_accuracy,
+        reward_delta=reward_delta,
+        reward_samples=reward_samples(count, reward_accuracy, reward_delta) if reward_accuracy > 0 else 0,
+    )
+
+
 def lower_mean(counts: IntArray, values: FloatArray, confidence: float) -> FloatArray:
     """Lower estimates of the mean of `values` (S,) from counts of next states (K, S), by Bernstein's inequality."""
     samples = counts.sum(axis=1)
     means = counts @ values / samples
     variances = (counts * (values - means[:, None]) ** 2).sum(axis=1) / samples
     share, largest = confidence / samples, values.max()
-    return means - np.sqrt(2 * share * variances) - (4 * share**0.75 + 2 / 3 * share) * largest
+    lower: FloatArray = means - np.sqrt(2 * share * variances) - (4 * share**0.75 + 2 / 3 * share) * largest
+    return lower
 
 
 def improved(values: FloatArray, policy: IntArray, q_values: FloatArray) -> tuple[FloatArray, IntArray]:

@@ -1,20 +1,21 @@
 """PPQ-Learning: phased Q-learning at d pairs [Yang, Wang 2019, Algorithm 1].
 
-    choose d pairs K from which every feature is φ(s,a) = Σ_k c_k(s,a) φ_k,  L = max Σ_k |c_k|      (barycentric spanner)
+    choose d pairs from which every feature is φ(s,a) = Σ_k c_k(s,a) φ_k,  L = max Σ_k |c_k|     (barycentric spanner)
     Q = 0
     repeat R times
         V(s) = max_a Q(s,a), clipped to [0, 1/(1-γ)]
-        y_k  = mean of r + γV(s') over m fresh samples of each pair of K
+        y_k  = mean of r + γV(s') over m fresh samples of each of the d pairs
         Q    = Σ_k c_k y_k
     return the greedy policy of Q
 
     R = ⌈ log(4/(ε(1-γ)²)) / log(1/γ) ⌉,    m = ⌈ 8 L² log(2dR/δ) / ((1-γ)⁶ε²) ⌉
 
 The algorithm is the reference's, but for its rewards, which are known there and learned here along with the rest
-(r is linear in the same features). R and m are *our own proof*; the reference hides them in a Θ. Since V is fixed before
-its samples, E y_k = TV at pair k, and TV = Σ_k c_k TV_k everywhere. By Hoeffding and a union over dR means
+(r is linear in the same features). R and m are *our own proof*; the reference hides them in a Θ. V is fixed before its
+samples, so E y_k is TV at pair k, and TV = Σ_k c_k TV_k everywhere. By Hoeffding and a union over dR means
 |y - TV| ≤ e = √(log(2dR/δ)/2m)/(1-γ), so |Q - TV| ≤ Le in every phase, and clipping brings V only nearer to V*. Hence
-|Q_R - Q*| ≤ Le/(1-γ) + γᴿ/(1-γ) ≤ ε(1-γ)/4 + ε(1-γ)/4, and a greedy policy loses at most 2|Q_R - Q*|/(1-γ) ≤ ε.
+|Q - Q*| ≤ Le/(1-γ) + γᴿ/(1-γ) ≤ ε(1-γ)/4 + ε(1-γ)/4 in the end, and a greedy policy loses at most 2|Q - Q*|/(1-γ) ≤ ε.
+Fresh samples in every phase are essential: with L > 1 an estimated model need not contract.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def why_no_anchors(problem: Problem) -> str:
     corners = len(anchors(problem).pairs)
     if corners == problem.dimension or corners < len(np.unique(problem.pair_features, axis=0)):
         return ""
-    return f"it has no anchors: all {corners} pairs are corners of the convex hull of the features (d = {problem.dimension})"
+    return f"it has no anchors, as all {corners} pairs are corners of the convex hull of the features"
 
 
 def _extrapolation(problem: Problem, chosen: IntArray, coefficients: FloatArray) -> Extrapolation:
@@ -115,11 +115,12 @@ def _extrapolation(problem: Problem, chosen: IntArray, coefficients: FloatArray)
 def _orthonormal(problem: Problem) -> FloatArray:
     """Features of the allowed pairs in coordinates where their second moment is the identity, (n, d)."""
     rows, transform = well_conditioned(problem.pair_features, precision=1e-12)
-    return rows @ transform * np.sqrt(len(rows))
+    points: FloatArray = rows @ transform * np.sqrt(len(rows))
+    return points
 
 
 def _in_basis(points: FloatArray, chosen: IntArray) -> FloatArray:
-    coefficients: FloatArray = np.linalg.solve(points[chosen].T, points.T).T
+    coefficients: FloatArray = np.linalg.solve(points[chosen].T, points.T).T.astype(np.float64)
     coefficients[chosen] = np.eye(len(chosen))
     return coefficients
 
