@@ -12,7 +12,19 @@ from bestpolicy.design.anchors import anchors, barycentric_spanner, why_no_ancho
 
 BENCHMARK = [f"B{i}" for i in range(1, 16)]
 # Extrapolation constants and numbers of corners that the families are built to have.
-SIMPLICES = {"B1": 4, "B2": 12, "B3": 4, "B4": 5, "B6": 8, "B9": 18, "B11": 4, "B12": 61, "B13": 11, "B14": 18, "B15": 4}
+SIMPLICES = {
+    "B1": 4,
+    "B2": 12,
+    "B3": 4,
+    "B4": 5,
+    "B6": 8,
+    "B9": 18,
+    "B11": 4,
+    "B12": 61,
+    "B13": 11,
+    "B14": 18,
+    "B15": 4,
+}
 
 
 def inside(point: np.ndarray, others: np.ndarray) -> bool:

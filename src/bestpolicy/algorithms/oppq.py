@@ -3,85 +3,75 @@
     anchors k = 1..K: corners of the convex hull of the features; φ(s,a) = Σ_k F_k(s,a) φ_k,  F ≥ 0,  Σ_k F_k = 1
     v = 0, π = any policy, β = 1/(1-γ)
     for u = β, β/2, ..., R' times                                       (V* - v ≤ u when it begins, u/2 when it ends)
-        v₀ = v;  w = lower estimate of P v₀ from m samples of each anchor
+        v₀ = v;  from m samples of each anchor: w, lower estimate of P v₀, and r, lower estimate of the reward
         for j = 0, ..., R
             g = lower estimate of P(v - v₀) from m₁ fresh samples of each anchor          (0 if j = 0)
-            Q = r + γ F clip(w + g, 0, β);   where max_a Q > v, set v to it and π to its action
+            Q = F (r + γ clip(w + g, 0, β));   where max_a Q > v, set v to it and π to its action
     return π
 
-    R' = ⌈log₂(β/ε)⌉,   R = ⌈4β log(2β/ε)⌉,   δ' = δ/R',   ℓ = log(8K/δ')
-    m  = ⌈8192 ℓ β³ max(1/u², 1/(64β))⌉,   m₁ = ⌈128 β² log(2RK/δ')⌉
-    w  = ŵ - √(2aσ̂²) - 4a^¾ ‖v₀‖ - ⅔a‖v₀‖,  a = ℓ/m;    g = mean of v(s') - v₀(s'), less (1-γ)u/8
+    R' = ⌈log₂(β/ε)⌉,   δ' = δ/R',   ℓ = log(10K/δ'),   m = ⌈8192 ℓ β³ / min(u, √β)²⌉,   a = ℓ/m
+    R = ⌈4β log(2β/u)⌉,   m₁ = ⌈128 β² log(2RK/δ')⌉
+    w = ŵ - √(2aσ̂²) - 4a^¾ ‖v₀‖ - ⅔a‖v₀‖,   r = max(0, r̂ - √(a/2)),   g = mean of v(s') - v₀(s'), less (1-γ)u/8
 
-Structure and orders are the reference's; it hides its constants, which are *reconstructed* here from variance-reduced
-QVI (Sidford et al. 2018), and checked:
+Structure and orders are the reference's. It hides its constants, which are *reconstructed* here from variance-reduced
+QVI (Sidford et al. 2018; with one-hot features this is that algorithm), and checked:
 
-* Lower estimates. Bernstein for the mean of v₀, and Hoeffding for those of v₀ and v₀² (which together bound |σ̂² - σ²|
-  by 2.2√a‖v₀‖²), give w ≤ P v₀ ≤ w + 2√(2aσ²) + 6.1a^¾‖v₀‖ + 1.4a‖v₀‖ at all anchors with probability 1 - ¾δ'. As long
-  as v₀ ≤ v ≤ V* ≤ v₀ + u, Hoeffding with range u gives g ≤ P(v - v₀) ≤ g + (1-γ)u/4 in all R steps but for δ'/8.
-* From below. Then Q ≤ r + γPv, because F ≥ 0; so v ≤ T_π v ≤ V^π always, and v ≤ V*.
-* Progress. V* - v shrinks by γP_{π*} a step up to the widths above: in the end it is at most γᴿu + u/4, plus γ times
-  the discounted sum of the widths of w along π*. Mixtures vary more than their parts: Σ_k F_k σ_k ≤ σ ≤ σ(V*) + u/2;
+* Lower estimates. Bernstein for the mean of v₀, and Hoeffding for those of v₀, v₀² (which together bound |σ̂² - σ²| by
+  2.2√a‖v₀‖²) and the rewards, give w ≤ P v₀ ≤ w + 2√(2aσ²) + 6.1a^¾‖v₀‖ + 1.4a‖v₀‖ and r ≤ true ≤ r + √(2a) at all
+  anchors but for ⅘δ'. As long as v₀ ≤ v ≤ V* ≤ v₀ + u, Hoeffding with range u gives g ≤ P(v - v₀) ≤ g + (1-γ)u/4 in all
+  R steps but for δ'/8.
+* From below. Then Q is at most the true reward plus γPv, because F ≥ 0; so v ≤ T_π v ≤ V^π always, and v ≤ V*.
+* Progress. V* - v shrinks by γP_{π*} a step up to the widths above: in the end it is at most γᴿu + u/4, plus the
+  discounted sum of the widths of r and γw along π*. Mixtures vary more than their parts: Σ_k F_k σ_k ≤ σ ≤ σ(V*) + u/2;
   and γ(I - γP)⁻¹ σ(V*) ≤ β^{3/2}/√2 (total variance of a return in [0, β]). The m above makes that sum at most
-  .023u + .125u + .021u, and γᴿ ≤ (ε/2β)⁴ ≤ 1/16: less than u/2 in all.
-  The term 1/(64β) is ours. Without it the second round fails if β/2 > 8√β, that is for discounts above .996.
+  (.016 + .023 + .016 + .008)u, and γᴿ ≤ (u/2β)⁴ ≤ 1/16: less than u/2 in all.
 
-Rewards are known to the reference. Unless `rewards` are given, they are learned at the anchors first, from below
-(`bestpolicy.algorithms.rewards`). They take a tenth of δ, and of ε what β/2^R' leaves; if one more round than R' makes
-the whole run shorter, because it leaves more, there is one.
+Rewards are known to the reference. Here they are learned from the same samples, unless `rewards` are given.
+The square root of β in m is ours: the orders of the reference are for u ≤ √β.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log, log2
+from math import ceil, inf, log, log2, sqrt
 from typing import ClassVar
 
 import numpy as np
 
 from bestpolicy.algorithms.budget import FixedBudget
 from bestpolicy.algorithms.protocol import About, Request, Run
-from bestpolicy.algorithms.rewards import RewardTable, learn_rewards, reward_samples, reward_table, why_not_these
+from bestpolicy.algorithms.rewards import RewardTable, lower_rewards, reward_table, why_not_these
 from bestpolicy.design.anchors import anchors, why_no_anchors
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import FloatArray, IntArray, Problem
 
-_REWARD_DELTA = 0.1  # share of δ that learning the rewards may use
-
 
 @dataclass(frozen=True)
-class Sizes:
-    """Numbers that are fixed before the first sample.
+class Round:
+    """What is fixed of a round before the first sample.
 
     Attributes
     ----------
-    errors : tuple of float
-        u, the error with which each round begins.
-    references : tuple of int
-        m, the samples of each anchor at the beginning of each round.
+    error : float
+        u, the error with which it begins.
+    references : int
+        m, the samples of each anchor at its beginning.
     steps, increments : int
         R, and the samples m₁ of each anchor in a step.
-    confidence : float
-        ℓ.
-    reward_accuracy, reward_delta : float
-        For learning the rewards; 0 if they are known.
-    reward_samples : int
-        Of each anchor.
+    delta : float
+        δ', its probability of error.
     """
 
-    errors: tuple[float, ...]
-    references: tuple[int, ...]
+    error: float
+    references: int
     steps: int
     increments: int
-    confidence: float
-    reward_accuracy: float
-    reward_delta: float
-    reward_samples: int
+    delta: float
 
     @property
-    def per_anchor(self) -> int:
-        """Samples of each anchor in the whole run."""
-        return self.reward_samples + sum(self.references) + len(self.errors) * self.steps * self.increments
+    def samples(self) -> int:
+        """Samples of each anchor."""
+        return self.references + self.steps * self.increments
 
 
 @dataclass(frozen=True)
@@ -101,7 +91,7 @@ class OPPQ:
         assumption="anchors: pairs whose features have all others in their convex hull",
         guarantee="within ε of optimal in every state",
         complexity="K / ((1-γ)³ ε²), where K ≥ d is the number of anchors",
-        constants="reconstructed from variance-reduced QVI, with a repair for discounts above .996",
+        constants="reconstructed from variance-reduced QVI",
         reference="Yang, Wang: Sample-Optimal Parametric Q-Learning Using Linearly Additive Features, Algorithm 2",
     )
     anytime: ClassVar[bool] = False
@@ -120,21 +110,24 @@ class OPPQ:
         return f"{reason}. Use 'ppq', which does without." if reason else why_not_these(self.rewards, problem)
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """All of them: those of rewards, references and increments."""
+        """All K·Σ(m + R·m₁) of them."""
         if not epsilon > 0:
             return inf
-        return float(len(anchors(problem).pairs) * self.sizes(problem, epsilon, delta).per_anchor)
+        rounds = self.rounds(problem, epsilon, delta)
+        return float(len(anchors(problem).pairs) * sum(each.samples for each in rounds))
 
-    def sizes(self, problem: Problem, epsilon: float, delta: float) -> Sizes:
+    def rounds(self, problem: Problem, epsilon: float, delta: float) -> list[Round]:
         """Compute all numbers of samples from (ε, δ)."""
         limit, count = float(problem.value_limits[0]), len(anchors(problem).pairs)
-        epsilon = min(epsilon, limit)  # every policy is within the limit
         rounds = max(1, ceil(log2(limit / epsilon)))
-        if self.rewards is not None:
-            return _sizes(limit, count, epsilon, delta, rounds, reward_accuracy=0.0)
-        left = {r: (epsilon - limit / 2**r) / limit for r in (rounds, rounds + 1)}
-        options = [_sizes(limit, count, epsilon, delta, r, accuracy) for r, accuracy in left.items() if accuracy > 0]
-        return min(options, key=lambda option: option.per_anchor)
+        share = delta / rounds
+        sizes = []
+        for error in (limit / 2**i for i in range(rounds)):
+            references = ceil(8192 * log(10 * count / share) * limit**3 / min(error, sqrt(limit)) ** 2)
+            steps = ceil(4 * limit * log(2 * limit / error))
+            increments = ceil(128 * limit**2 * log(2 * steps * count / share))
+            sizes.append(Round(error, references, steps, increments, share))
+        return sizes
 
     def run(
         self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
@@ -142,58 +135,37 @@ class OPPQ:
         """Halve the distance to V* from below, round by round."""
         needed = self.predicted_samples(problem, inf, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, "OPPQ-Learning budget (constants of vQVI)")
-        sizes, corners, limit = self.sizes(problem, epsilon, delta), anchors(problem), float(problem.value_limits[0])
-        done = sizes.reward_samples * len(corners.pairs)
-        if self.rewards is None:
-            lower = yield from learn_rewards(problem, corners.pairs, sizes.reward_accuracy, sizes.reward_delta)
-            rewards = corners.table(lower)
-        else:
-            rewards = np.asarray(self.rewards)
+        corners, limit, done = anchors(problem), float(problem.value_limits[0]), 0
 
         def pulls(samples: int) -> Pulls:
             return Pulls(corners.pairs, np.full((1, len(corners.pairs)), samples))
 
         values, policy = np.zeros(problem.states), problem.mask.argmax(axis=1)
         check = None
-        for error, samples in zip(sizes.errors, sizes.references, strict=True):
+        for each in self.rounds(problem, epsilon, delta):
             start = values
-            tally = yield Request(pulls(samples), check)
-            reference = lower_mean(tally.next_counts[0], start, sizes.confidence)
-            following = reference
-            for step in range(sizes.steps + 1):
+            tally = yield Request(pulls(each.references), check)
+            reference = following = lower_mean(tally.next_counts[0], start, each.delta / 5)
+            if self.rewards is None:
+                rewards = corners.table(lower_rewards(tally.reward_sums[0], each.references, each.delta / 5))
+            else:
+                rewards = np.asarray(self.rewards)
+            for step in range(each.steps + 1):
                 if step > 0:
-                    tally = yield Request(pulls(sizes.increments))
-                    increment = tally.next_counts[0] @ (values - start) / sizes.increments
-                    following = reference + increment - error / (8 * limit)
+                    tally = yield Request(pulls(each.increments))
+                    increment = tally.next_counts[0] @ (values - start) / each.increments
+                    following = reference + increment - each.error / (8 * limit)
                 q_values = rewards + problem.continuation * corners.table(np.clip(following, 0.0, limit))
                 values, policy = improved(values, policy, q_values)
-            done += pulls(samples).total + sizes.steps * pulls(sizes.increments).total
+            done += pulls(each.samples).total
             check = budget.check(done, policy[None])
         assert check is not None
         return check
 
 
-def _sizes(limit: float, count: int, epsilon: float, delta: float, rounds: int, reward_accuracy: float) -> Sizes:
-    """Sizes for K anchors and R' rounds, with rewards learned to an accuracy (0: known)."""
-    reward_delta = _REWARD_DELTA * delta if reward_accuracy > 0 else 0.0
-    round_delta = (delta - reward_delta) / rounds
-    confidence = log(8 * count / round_delta)
-    errors = tuple(limit / 2**i for i in range(rounds))
-    steps = ceil(4 * limit * log(2 * limit / epsilon))
-    return Sizes(
-        errors=errors,
-        references=tuple(ceil(8192 * confidence * limit**3 * max(u**-2, 1 / (64 * limit))) for u in errors),
-        steps=steps,
-        increments=ceil(128 * limit**2 * log(2 * steps * count / round_delta)),
-        confidence=confidence,
-        reward_accuracy=reward_accuracy,
-        reward_delta=reward_delta,
-        reward_samples=reward_samples(count, reward_accuracy, reward_delta) if reward_accuracy > 0 else 0,
-    )
-
-
-def lower_mean(counts: IntArray, values: FloatArray, confidence: float) -> FloatArray:
-    """Lower estimates of the mean of `values` (S,) from counts of next states (K, S), by Bernstein's inequality."""
+def lower_mean(counts: IntArray, values: FloatArray, delta: float) -> FloatArray:
+    """Lower estimates of the mean of `values` (S,) from counts of next states (K, S), wrong with probability 3δ."""
+    confidence = log(2 * len(counts) / delta)
     samples = counts.sum(axis=1)
     means = counts @ values / samples
     variances = (counts * (values - means[:, None]) ** 2).sum(axis=1) / samples
