@@ -27,7 +27,7 @@ QVI (Sidford et al. 2018; with one-hot features this is that algorithm), and che
   (.016 + .023 + .016 + .008)u, and γᴿ ≤ (u/2β)⁴ ≤ 1/16: less than u/2 in all.
 
 Rewards are known to the reference. Here they are learned from the same samples, unless `rewards` are given.
-The square root of β in m is ours: the orders of the reference are for u ≤ √β.
+The minimum with √β in m is ours: with u alone the sum above is not small enough in the first rounds of large β.
 """
 
 from __future__ import annotations
