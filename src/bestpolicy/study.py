@@ -239,8 +239,6 @@ class Study:
         self._store = store
         self.name = name
         self.origin = origin or {}
-        if store is not None:
-            self._file = StudyFile.create(store, name, problem, self.settings, own_data)
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         asked = self.epsilon / self.reward_scale
         self._run = self.algorithm.run(problem, asked, self.delta, np.random.default_rng(stream), own_data)
@@ -249,6 +247,9 @@ class Study:
             self.stop(Outcome.CERTIFIED)
         else:
             self._advance(None)
+        if store is not None:  # last of all: a study that could not begin leaves no trace
+            self._file = StudyFile.create(store, name, problem, self.settings, own_data)
+            self._save_checks()
 
     @classmethod
     def resume(

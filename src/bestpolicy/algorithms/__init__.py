@@ -13,12 +13,30 @@ from typing import Any
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.gss import GSS
 from bestpolicy.algorithms.gss_e import GSSE
+from bestpolicy.algorithms.lavi import LAVI
+from bestpolicy.algorithms.linear_plug_in import LinearPlugIn
+from bestpolicy.algorithms.lspi_g import LSPIG
+from bestpolicy.algorithms.oppq import OPPQ
+from bestpolicy.algorithms.ppq import PPQ
 from bestpolicy.algorithms.protocol import About, Algorithm, Request, Run
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.problem import Problem
 
-ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (GSS, GSSE, Tight, Adaptive)}
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    kind.name: kind
+    for kind in (
+        GSS,
+        GSSE,
+        Tight,
+        Adaptive,
+        PPQ,
+        OPPQ,
+        LSPIG,
+        LinearPlugIn,
+        LAVI,
+    )
+}
 
 
 def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algorithm:
@@ -52,9 +70,14 @@ __all__ = [
     "ALGORITHMS",
     "GSS",
     "GSSE",
+    "LAVI",
+    "LSPIG",
+    "OPPQ",
+    "PPQ",
     "About",
     "Adaptive",
     "Algorithm",
+    "LinearPlugIn",
     "Request",
     "Run",
     "Tight",

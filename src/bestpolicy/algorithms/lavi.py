@@ -1,0 +1,96 @@
+"""LAVI: value iteration backwards from samples of a few pairs [Zanette, Lazaric, Kochenderfer, Brunskill 2019].
+
+    choose K pairs from which every feature is φ(s,a) = Σ_k c_k(s,a) φ_k,  C = max Σ_k |c_k|
+    V_H = 0
+    for h = H-1, ..., 0
+        y_k    = mean of r + V_{h+1}(s') over n fresh samples of each of the K pairs at step h
+        Q_h    = Σ_k c_k y_k,   π_h = greedy policy of Q_h
+        V_h(s) = max_a Q_h(s,a), clipped to [0, H-h]
+    return π
+
+    n = ⌈ 2 C² H⁴ log(2KH/δ) / ε² ⌉
+
+The pairs are the anchors (C = 1) or a barycentric spanner (K = d), whichever needs fewer samples. The structure is the
+reference's, n is *our own proof*. V_{h+1} is fixed before the samples of step h, so by Hoeffding and a union over KH
+means |y - (r + P V_{h+1})| ≤ e = H√(log(2KH/δ)/2n). In a linear MDP r + P V_{h+1} is itself linear in the features, so
+extrapolation multiplies the noise by C but not the error of V_{h+1}: both V* - V_0 and V_0 - V^π are at most HCe = ε/2.
+(The reference assumes only that Q* is linear; then errors grow by C at every step, and H·C becomes Σ_{j≤H} Cʲ.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf, log
+from typing import ClassVar
+
+import numpy as np
+
+from bestpolicy.algorithms.budget import FixedBudget
+from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.design.anchors import Extrapolation, anchors, barycentric_spanner
+from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.planning import action_gap
+from bestpolicy.problem import Problem
+
+
+@dataclass(frozen=True)
+class LAVI:
+    """Linear approximate value iteration with few pairs; nothing to set."""
+
+    name: ClassVar[str] = "lavi"
+    about: ClassVar[About] = About(
+        setting="episodic",
+        features="linear",
+        assumption="",
+        guarantee="within ε of optimal in every state",
+        complexity="K C² H⁵ / ε², with K anchors (C = 1) or K = d pairs of extrapolation constant C ≤ d",
+        constants="own proof",
+        reference="Zanette, Lazaric, Kochenderfer, Brunskill: Limiting Extrapolation in Linear Approximate Value "
+        "Iteration",
+    )
+    anytime: ClassVar[bool] = False
+    takes_own_data: ClassVar[bool] = False
+
+    def unsuitable(self, problem: Problem) -> str:
+        """Episodic problems only."""
+        return "" if problem.horizon is not None else "it is for episodic problems; use 'ppq'."
+
+    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
+        """All K·H·n of them."""
+        if not epsilon > 0:
+            return inf
+        chosen, samples = self.sizes(problem, epsilon, delta)
+        return float(len(chosen.pairs) * problem.stages * samples)
+
+    def sizes(self, problem: Problem, epsilon: float, delta: float) -> tuple[Extrapolation, int]:
+        """Return the pairs to sample, and the number of samples n of each at a step."""
+
+        def samples(chosen: Extrapolation) -> int:
+            confidence = log(2 * len(chosen.pairs) * problem.stages / delta)
+            return ceil(2 * chosen.constant**2 * problem.stages**4 * confidence / epsilon**2)
+
+        choices = (anchors(problem), barycentric_spanner(problem))
+        chosen = min(choices, key=lambda choice: len(choice.pairs) * samples(choice))
+        return chosen, samples(chosen)
+
+    def run(
+        self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
+    ) -> Run:
+        """Induct backwards, with fresh samples at each step."""
+        needed = self.predicted_samples(problem, inf, epsilon, delta)
+        budget = FixedBudget(problem, epsilon, needed, "LAVI budget (own proof)")
+        chosen, samples = self.sizes(problem, epsilon, delta)
+
+        values = np.zeros(problem.states)
+        q_values = np.tile(np.where(problem.mask, 0.0, -np.inf), (problem.stages, 1, 1))
+        check = None
+        for stage in reversed(range(problem.stages)):
+            counts = np.zeros((problem.stages, len(chosen.pairs)), dtype=np.int64)
+            counts[stage] = samples
+            tally = yield Request(Pulls(chosen.pairs, counts), check)
+            q_values[stage] = chosen.table((tally.reward_sums[stage] + tally.next_counts[stage] @ values) / samples)
+            values = np.clip(q_values[stage].max(axis=1), 0.0, problem.value_limits[stage])
+            done = (problem.stages - stage) * tally.samples
+            check = budget.check(done, q_values.argmax(axis=2), action_gap(problem, q_values))
+        assert check is not None
+        return check
