@@ -10,15 +10,35 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from bestpolicy.algorithms.action_elimination import ActionElimination
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.gss import GSS
 from bestpolicy.algorithms.gss_e import GSSE
+from bestpolicy.algorithms.klb_ts import KLBTS
+from bestpolicy.algorithms.phased_q import PhasedQ
+from bestpolicy.algorithms.plug_in import PlugIn
+from bestpolicy.algorithms.plug_in_no_guarantee import PlugInNoGuarantee
 from bestpolicy.algorithms.protocol import About, Algorithm, Request, Run
 from bestpolicy.algorithms.tight import Tight
+from bestpolicy.algorithms.vqvi import VQVI
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.problem import Problem
 
-ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (GSS, GSSE, Tight, Adaptive)}
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    kind.name: kind
+    for kind in (
+        GSS,
+        GSSE,
+        Tight,
+        Adaptive,
+        PhasedQ,
+        ActionElimination,
+        PlugIn,
+        PlugInNoGuarantee,
+        VQVI,
+        KLBTS,
+    )
+}
 
 
 def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algorithm:
@@ -52,9 +72,15 @@ __all__ = [
     "ALGORITHMS",
     "GSS",
     "GSSE",
+    "KLBTS",
+    "VQVI",
     "About",
+    "ActionElimination",
     "Adaptive",
     "Algorithm",
+    "PhasedQ",
+    "PlugIn",
+    "PlugInNoGuarantee",
     "Request",
     "Run",
     "Tight",
