@@ -21,7 +21,7 @@ passes δ to each), ū = min(u, √L), c = log(10n/δ') and α = c/m₁. Then
     m₁ = ⌈ 8192 L³ c / ū² ⌉,      R = ⌈ 4 L log(2L/u) ⌉,      m₂ = ⌈ 128 L² log(2Rn/δ') ⌉,
     w = mean - √(2ασ̂²) - 4α^{3/4}‖v₀‖ - (2/3)α‖v₀‖,    r = max(0, mean - √(α/2)),    g = mean - (1-γ)u/8.
 
-Repairs: ū in place of u in m₁, because the printed m₁ is too small while u > √L; 2L/u in place of L/u in R, which
+Repairs: ū in place of u in m₁, which the proof needs while u > √L; 2L/u in place of L/u in R, which
 would be 0 at first; 10 in place of 8 in c, for rewards that are learned, at no price, from the same samples.
 
 Claim: with probability 1 - δ' a halving keeps v ≤ T_π v, hence v ≤ V^π ≤ V*, and turns V* - v ≤ u into V* - v ≤ u/2.
