@@ -119,14 +119,13 @@ class ActionElimination:
 
 
 def _log_term(pairs: int, samples: float, delta: float) -> float:
-    return log(pi**2 * pairs * samples**2 / (3 * delta))
+    return log(pi**2 * pairs / (3 * delta)) + 2 * log(samples)
 
 
 def width(problem: Problem, samples: IntArray, delta: float) -> FloatArray:
-    """w(k), such that all means are within it at all k with probability 1 - δ; inf without samples."""
-    k = np.maximum(samples, 1).astype(np.float64)
-    logarithm = np.log(pi**2 * len(problem.pairs) / (3 * delta)) + 2 * np.log(k)
-    found: FloatArray = np.where(samples > 0, problem.value_limits[0] * np.sqrt(logarithm / (2 * k)), np.inf)
+    """w(k) for k ≥ 1: all means are within it at all k together with probability 1 - δ."""
+    logarithms = _log_term(len(problem.pairs), 1, delta) + 2 * np.log(samples)
+    found: FloatArray = problem.value_limits[0] * np.sqrt(logarithms / (2 * samples))
     return found
 
 

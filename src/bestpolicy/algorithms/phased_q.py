@@ -37,6 +37,8 @@ from bestpolicy.estimation import Tally
 from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check
 
+_RULE = "phased Q-learning (own proof)"
+
 
 @dataclass(frozen=True)
 class PhasedQ:
@@ -89,9 +91,6 @@ class PhasedQ:
             check = budget_check(problem, q_values, q_values.argmax(axis=1), made, budget, certified, _RULE)
         assert isinstance(check, Check)
         return check
-
-
-_RULE = "phased Q-learning (own proof)"
 
 
 def phases_and_samples(problem: Problem, epsilon: float, delta: float) -> tuple[int, int]:
