@@ -387,7 +387,7 @@ def test_without_a_guarantee_nothing_is_certified(budget):
 
 
 @pytest.mark.parametrize("algorithm", BUDGETED, ids=label)
-@pytest.mark.parametrize(("epsilon", "words"), [(0.0, "needs epsilon > 0"), (1e-7, "more than can be counted")])
+@pytest.mark.parametrize(("epsilon", "words"), [(0.0, "epsilon must be positive"), (1e-7, "more than can be counted")])
 def test_an_epsilon_that_would_never_end_is_refused_before_the_first_sample(algorithm, epsilon, words):
     problem = random_mdp(0, discount=0.99).problem
     with pytest.raises(bp.InvalidInput, match=words):
@@ -438,7 +438,7 @@ def test_on_the_command_line():
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["certified"]
     assert_one_error_line(
-        run("identify", "B1", "--algorithm", "plug-in", "--epsilon", 0, "--delta", 0.1), "epsilon > 0"
+        run("identify", "B1", "--algorithm", "plug-in", "--epsilon", 0, "--delta", 0.1), "epsilon must be positive"
     )
 
 

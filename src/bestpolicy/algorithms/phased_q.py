@@ -18,26 +18,24 @@ Hoeffding all n·T backups are within w = L √(log(2nT/δ)/2m) ≤ ε/(4L²) of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log
+from math import ceil, inf, log, nan
 from typing import ClassVar
 
 import numpy as np
 
+from bestpolicy.algorithms.budget import FixedBudget
 from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.algorithms.tabular import (
     LEAST_EPSILON,
     ONLY_DISCOUNTED,
     EmpiricalModel,
-    budget_check,
     equal_pulls,
-    require_budget,
     table,
 )
 from bestpolicy.estimation import Tally
+from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check
-
-_RULE = "phased Q-learning (own proof)"
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,8 @@ class PhasedQ:
         own_data: Tally | None = None,
     ) -> Run:
         """Make T backups of m samples a pair."""
-        budget = self.predicted_samples(problem, inf, epsilon, delta)
-        require_budget(self.name, epsilon, budget)
+        samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
+        budget = FixedBudget(problem, epsilon, samples_in_all, "phased Q-learning (own proof)")
         phases, samples = phases_and_samples(problem, epsilon, delta)
 
         values, check = np.zeros(problem.states), None
@@ -86,9 +84,8 @@ class PhasedQ:
             tally = yield Request(equal_pulls(problem, samples), check)
             q_values = table(problem, EmpiricalModel.of(problem, tally).backup(values))
             values = q_values.max(axis=1)
-            made = phase * tally.samples
-            certified = epsilon if phase == phases else inf
-            check = budget_check(problem, q_values, q_values.argmax(axis=1), made, budget, certified, _RULE)
+            policy = q_values.argmax(axis=1)
+            check = budget.check(phase * tally.samples, policy[None], action_gap(problem, q_values[None]))
         assert isinstance(check, Check)
         return check
 

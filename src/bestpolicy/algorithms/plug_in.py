@@ -33,23 +33,23 @@ The model is solved by policy iteration, exactly up to rounding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log, sqrt
+from math import ceil, inf, log, nan, sqrt
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from bestpolicy.algorithms.budget import FixedBudget
 from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.algorithms.tabular import (
     LEAST_EPSILON,
     ONLY_DISCOUNTED,
     EmpiricalModel,
-    budget_check,
     equal_pulls,
     plan,
-    require_budget,
 )
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.estimation import Tally
+from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
 Budget = Literal["hoeffding", "bernstein", "azar"]
@@ -107,14 +107,13 @@ class PlugIn:
         own_data: Tally | None = None,
     ) -> Run:
         """Draw N samples of every pair, plan."""
-        budget = self.predicted_samples(problem, inf, epsilon, delta)
-        require_budget(self.name, epsilon, budget)
+        samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
+        budget = FixedBudget(problem, epsilon, samples_in_all, f"plug-in, {self.budget} (own proof)")
         samples = samples_per_pair(problem, epsilon, delta, self.budget)
 
         tally = yield Request(equal_pulls(problem, samples))
         best = plan(EmpiricalModel.of(problem, tally))
-        rule = f"plug-in, {self.budget} (own proof)"
-        return budget_check(problem, best.q_values, best.policy, tally.samples, budget, epsilon, rule)
+        return budget.check(tally.samples, best.policy[None], action_gap(problem, best.q_values[None]))
 
 
 def samples_per_pair(problem: Problem, epsilon: float, delta: float, budget: Budget) -> int:

@@ -13,23 +13,23 @@ constants that the papers leave open. Here that constant is a parameter, 1 by de
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, inf, log
+from math import ceil, inf, log, nan
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from bestpolicy.algorithms.budget import FixedBudget
 from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.algorithms.tabular import (
     LEAST_EPSILON,
     ONLY_DISCOUNTED,
     EmpiricalModel,
-    budget_check,
     equal_pulls,
     plan,
-    require_budget,
 )
 from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Tally
+from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
 
@@ -86,14 +86,15 @@ class PlugInNoGuarantee:
         own_data: Tally | None = None,
     ) -> Run:
         """Draw N samples of every pair, plan, certify nothing."""
-        budget = self.predicted_samples(problem, inf, epsilon, delta)
-        require_budget(self.name, epsilon, budget)
+        samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
+        budget = FixedBudget(problem, epsilon, samples_in_all, "none")
         pairs = len(problem.pairs)
 
-        tally = yield Request(equal_pulls(problem, int(budget) // pairs))
+        tally = yield Request(equal_pulls(problem, int(samples_in_all) // pairs))
         model = EmpiricalModel.of(problem, tally)
         if self.budget == "li":
             perturbation = (1 - problem.continuation) * epsilon / pairs**5
             model = replace(model, rewards=model.rewards + rng.uniform(0, perturbation, pairs))
         best = plan(model)
-        return budget_check(problem, best.q_values, best.policy, tally.samples, budget, inf, "none")
+        check = budget.check(tally.samples, best.policy[None], action_gap(problem, best.q_values[None]))
+        return replace(check, passed=False, epsilon=inf)

@@ -10,14 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestpolicy.algorithms.sampling import MAX_ROUNDS
-from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Pulls, Tally
-from bestpolicy.planning import action_gap
 from bestpolicy.problem import FloatArray, IntArray, Problem
-from bestpolicy.stopping import Check
 
-LEAST_EPSILON = 1e-8  # with a smaller one every budget that grows like 1/ε² is beyond MAX_ROUNDS
+LEAST_EPSILON = 1e-9  # with a smaller one no budget that grows like 1/ε² can be counted
 ONLY_DISCOUNTED = "it is for discounted problems; use 'gss-e'."
 
 
@@ -85,42 +81,3 @@ def plan(model: EmpiricalModel, start: IntArray | None = None) -> TabularPlan:
 def equal_pulls(problem: Problem, count: int) -> Pulls:
     """Pull every allowed pair `count` times."""
     return Pulls(problem.pairs, np.full((1, len(problem.pairs)), count))
-
-
-def require_budget(name: str, epsilon: float, samples: float) -> None:
-    """Refuse an ε for which the number of samples, fixed beforehand, is infinite or beyond counting.
-
-    Raises
-    ------
-    InvalidInput
-    """
-    if not epsilon > 0:
-        raise InvalidInput(
-            f"algorithm {name!r} needs epsilon > 0: its number of samples grows like 1/ε². "
-            "'klb-ts' and 'action-elimination' can find an optimal policy."
-        )
-    if not samples <= MAX_ROUNDS:
-        raise InvalidInput(
-            f"algorithm {name!r} would need {samples:.2g} samples, more than can be counted ({MAX_ROUNDS:.0e}). "
-            "Ask for a larger epsilon."
-        )
-
-
-def budget_check(
-    problem: Problem, q_values: FloatArray, policy: IntArray, samples: int, budget: float, certified: float, rule: str
-) -> Check:
-    """Return the check of an algorithm whose samples are counted beforehand: it has made `samples` of `budget`.
-
-    `certified` is the ε of the policy (S,) so far, inf if nothing is known of it.
-    """
-    return Check(
-        rounds=samples,
-        samples=samples,
-        policy=policy[None],
-        statistic=float(samples),
-        threshold=float(budget),
-        passed=samples >= budget and certified < np.inf,
-        epsilon=certified,
-        gap=action_gap(problem, q_values[None]),
-        rule=rule,
-    )

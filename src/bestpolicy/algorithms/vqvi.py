@@ -43,23 +43,23 @@ Claim: with probability 1 - δ' a halving keeps v ≤ T_π v, hence v ≤ V^π �
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import ceil, inf, log, log2, sqrt
+from dataclasses import dataclass, replace
+from math import ceil, inf, log, log2, nan, sqrt
 from typing import ClassVar
 
 import numpy as np
 
+from bestpolicy.algorithms.budget import FixedBudget
 from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.algorithms.rewards import known_rewards, lower_rewards, reward_table, why_not_these
 from bestpolicy.algorithms.tabular import (
     LEAST_EPSILON,
     ONLY_DISCOUNTED,
-    budget_check,
     equal_pulls,
-    require_budget,
     table,
 )
 from bestpolicy.estimation import Tally
+from bestpolicy.planning import action_gap
 from bestpolicy.problem import FloatArray, IntArray, Problem
 from bestpolicy.stopping import Check
 
@@ -115,8 +115,8 @@ class VQVI:
         own_data: Tally | None = None,
     ) -> Run:
         """Halve the error until it is at most ε."""
-        budget = self.predicted_samples(problem, inf, epsilon, delta)
-        require_budget(self.name, epsilon, budget)
+        samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
+        budget = FixedBudget(problem, epsilon, samples_in_all, "variance-reduced QVI (own proof)")
         known = reward_table(self.rewards)
         gamma = problem.continuation
 
@@ -141,8 +141,8 @@ class VQVI:
                     8 * halving.limit
                 )
                 bound.improve(rewards + gamma * (means + growth))
-            rule = "variance-reduced QVI (own proof)"
-            check = budget_check(problem, bound.q_values, bound.policy, made, budget, halving.error / 2, rule)
+            check = budget.check(made, bound.policy[None], action_gap(problem, bound.q_values[None]))
+            check = replace(check, epsilon=halving.error / 2)
         assert isinstance(check, Check)
         return check
 

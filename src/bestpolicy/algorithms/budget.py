@@ -1,0 +1,69 @@
+"""Runs whose length is fixed before the first sample.
+
+Such a method knows from (ε, δ) how many samples it takes, and promises nothing before the last of them. Its budget
+grows like 1/ε², so ε = 0 is out of reach; and whatever can be counted at all has an ε so far above the rounding errors
+of the arithmetic (10⁻⁷ against 10⁻¹³) that the proofs need not mention them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, nan
+
+from bestpolicy.errors import InvalidInput
+from bestpolicy.problem import IntArray, Problem
+from bestpolicy.stopping import Check
+
+MAX_SAMPLES = 10**18  # beyond it 64-bit counts overflow
+
+
+@dataclass(frozen=True)
+class FixedBudget:
+    """A number of samples after which a policy is certified.
+
+    Attributes
+    ----------
+    problem : Problem
+    epsilon : float
+    samples : float
+        All simulator calls of the run; inf if ε = 0.
+    rule : str
+        The statement that certifies.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such number, or nobody could count that far.
+    """
+
+    problem: Problem
+    epsilon: float
+    samples: float
+    rule: str
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0:
+            raise InvalidInput(
+                "epsilon must be positive for an algorithm whose number of samples is fixed in advance. Got 0; use "
+                "'gss', 'tight' or 'adaptive' to ask for an optimal policy."
+            )
+        if not self.samples <= MAX_SAMPLES:
+            raise InvalidInput(
+                f"this would take {self.samples:.2g} simulator calls, more than can be counted. Ask for a larger "
+                "epsilon, or use 'gss', 'tight' or 'adaptive'."
+            )
+
+    def check(self, done: int, policy: IntArray, gap: float = nan) -> Check:
+        """Say which share of the budget is done, and what is certified of the policy (stages, S)."""
+        passed = done >= self.samples
+        return Check(
+            rounds=done // self.problem.stages,
+            samples=done,
+            policy=policy,
+            statistic=min(1.0, done / self.samples),
+            threshold=1.0,
+            passed=passed,
+            epsilon=self.epsilon if passed else inf,
+            gap=gap,
+            rule=self.rule,
+        )
