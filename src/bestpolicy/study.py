@@ -43,6 +43,7 @@ class Outcome(StrEnum):
     TIME = "time budget spent"
     INTERRUPTED = "interrupted"
     GAVE_UP = "gave up"
+    NO_GUARANTEE = "finished without a guarantee"
     RUNNING = "still running"
 
 
@@ -431,7 +432,7 @@ class Study:
         except StopIteration as end:
             check: Check = end.value
             self._record(check)
-            self.stop(Outcome.CERTIFIED if check.passed else Outcome.GAVE_UP)
+            self.stop(self._end(check))
             return
         if request.check is not None:
             self._record(request.check)
@@ -442,6 +443,11 @@ class Study:
             for part in pulls.split(self.calls_per_query):
                 self._waiting[self._asked] = Query(self._asked, part, self.seed)
                 self._asked += 1
+
+    def _end(self, check: Check) -> Outcome:
+        if self.algorithm.about.guarantee == "none":
+            return Outcome.NO_GUARANTEE
+        return Outcome.CERTIFIED if check.passed else Outcome.GAVE_UP
 
     def _within_budget(self, pulls: Pulls) -> Pulls:
         left = inf if self.max_samples is None else self.max_samples - self.samples
@@ -482,6 +488,10 @@ class Study:
         if self.outcome is Outcome.CERTIFIED and last is not None:
             quality = "optimal" if last.epsilon == 0 else f"within {last.epsilon:g} of optimal"
             return f"The policy is {quality} with probability at least {1 - self.delta:g} ({last.rule})."
+        if self.outcome is Outcome.NO_GUARANTEE:
+            return (
+                f"All samples are made, but {self.algorithm.name!r} proves nothing of its policy: nothing is certified."
+            )
         why = {
             Outcome.BUDGET: f"The budget of {self.max_samples} simulator calls is spent",
             Outcome.TIME: "The time is up",

@@ -10,16 +10,22 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from bestpolicy.algorithms.action_elimination import ActionElimination
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.gss import GSS
 from bestpolicy.algorithms.gss_e import GSSE
+from bestpolicy.algorithms.klb_ts import KLBTS
 from bestpolicy.algorithms.lavi import LAVI
 from bestpolicy.algorithms.linear_plug_in import LinearPlugIn
 from bestpolicy.algorithms.lspi_g import LSPIG
 from bestpolicy.algorithms.oppq import OPPQ
+from bestpolicy.algorithms.phased_q import PhasedQ
+from bestpolicy.algorithms.plug_in import PlugIn
+from bestpolicy.algorithms.plug_in_no_guarantee import PlugInNoGuarantee
 from bestpolicy.algorithms.ppq import PPQ
 from bestpolicy.algorithms.protocol import About, Algorithm, Request, Run
 from bestpolicy.algorithms.tight import Tight
+from bestpolicy.algorithms.vqvi import VQVI
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.problem import Problem
 
@@ -35,6 +41,12 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         LSPIG,
         LinearPlugIn,
         LAVI,
+        PhasedQ,
+        ActionElimination,
+        PlugIn,
+        PlugInNoGuarantee,
+        VQVI,
+        KLBTS,
     )
 }
 
@@ -70,14 +82,20 @@ __all__ = [
     "ALGORITHMS",
     "GSS",
     "GSSE",
+    "KLBTS",
     "LAVI",
     "LSPIG",
     "OPPQ",
     "PPQ",
+    "VQVI",
     "About",
+    "ActionElimination",
     "Adaptive",
     "Algorithm",
     "LinearPlugIn",
+    "PhasedQ",
+    "PlugIn",
+    "PlugInNoGuarantee",
     "Request",
     "Run",
     "Tight",

@@ -36,7 +36,7 @@ class About:
     assumption : str
         What the problem must satisfy beyond being a linear MDP; empty if nothing.
     guarantee : str
-        What it promises of the policy, with probability 1 - δ.
+        What it promises of the policy, with probability 1 - δ; "none" if nothing: its runs are never certified.
     complexity : str
         Order of its number of samples.
     constants : str
