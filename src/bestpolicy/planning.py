@@ -5,7 +5,8 @@ policy π of a discounted model is evaluated by one d×d solve,
 
     ξ^π = (I - γ K_π)⁻¹ θ,     K_π = μᵀΦ_π = Σ_s μ(s) φ(s, π(s))ᵀ,
 
-(or by an S×S one, V^π = (I - γ Φ_πμᵀ)⁻¹ Φ_πθ and ξ^π = θ + γ μᵀV^π, if S < d), and an episodic model by backward induction on the ξ_h.
+or, if S < d, by one S×S solve, V^π = (I - γ Φ_πμᵀ)⁻¹ Φ_πθ and ξ^π = θ + γ μᵀV^π; an episodic model by backward
+induction on the ξ_h.
 
 Estimated models have signed kernels, for which the optimal values need not exist. The planner therefore solves
 the *clipped* equation V = clip(max_a Φ(θ + γ μᵀV), 0, L), which has a solution for every model and the same one

@@ -99,9 +99,7 @@ def whiten(features: ArrayLike, design: Design) -> Whitening:
     inverse = solve_triangular(root, np.eye(design.dimension)) if diagonal is None else np.diag(1 / diagonal)
     unscaled = Whitening(inverse / scales[:, None], root * scales)
     # What the products give in floating point is what must not exceed 1, so that is what is measured.
-    longest = np.sqrt(
-        max(squared_norms(unscaled.features(matrix[chunk])).max() for chunk in row_chunks(*matrix.shape))
-    )
+    longest = np.sqrt(max(squared_norms(unscaled.features(matrix[chunk])).max() for chunk in row_chunks(*matrix.shape)))
     length = max(longest, np.sqrt(design.worst_leverage)) * (1 + 4 * design.dimension * EPS)
     return Whitening(unscaled.transform / length, unscaled.inverse * length)
 
