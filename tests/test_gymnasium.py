@@ -595,7 +595,6 @@ def loss_in_play(env, policy, discount: float) -> float:
         ("taxi", GSS(check_ratio=1.3), 0.9, 3.0),
         pytest.param("taxi", "gss", 0.9, 3.0, marks=pytest.mark.study),
         pytest.param("lake", "tight", 0.9, 0.05, marks=pytest.mark.study),
-        pytest.param("cliff", "tight", 0.9, 5.0, marks=pytest.mark.study),
     ],
 )
 def test_a_policy_is_certified_in_the_units_of_the_environment(toys, name, algorithm, discount, epsilon):
