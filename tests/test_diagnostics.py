@@ -10,7 +10,8 @@ from scipy.optimize import linprog
 from scipy.stats import binomtest
 
 import bestpolicy as bp
-from bestpolicy.diagnostics import _HeldOut, check_linearity, sample_for_diagnostics, sampling_error
+from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
+from bestpolicy.held_out import HeldOut, sampling_error
 from tests.models import random_mdp, tabular_mdp
 
 
@@ -86,7 +87,7 @@ def test_the_sampling_error_holds_and_is_not_idle(law):
 def test_a_held_out_residual_is_that_of_a_regression_without_the_pair():
     mdp = random_mdp(3)
     tally = uneven_tally(mdp, np.random.default_rng(0))
-    design = _HeldOut(mdp.problem, tally, 0)
+    design = HeldOut(mdp.problem, tally, 0)
     contrasts = design.contrasts(design.tested)
     features = mdp.problem.features.reshape(-1, 4)[tally.pairs]
     assert np.abs(contrasts @ features).max() < 1e-12
@@ -111,6 +112,9 @@ def test_a_wrong_reward_is_found_and_its_pair_named(seed):
     worst = report.worst
     assert (worst.quantity, worst.state, worst.action, worst.stage) == ("mean reward", 2, 1, 0)
     assert worst.residual == pytest.approx(0.4, abs=worst.radius)
+    assert report.rewards.failing >= 1  # predictions of other pairs suffer too
+    assert report.transitions.failing == 0
+    assert f"{report.rewards.failing} of {report.tested} in their rewards, 0 in their next states" in report.sentence()
     assert "the mean reward of (state 2, action 1) is" in report.sentence()
     assert report.misspecification[1] > 0
     assert report.extra_loss[1] > 0
@@ -128,6 +132,32 @@ def test_a_wrong_transition_is_found_and_its_pair_named(seed):
     assert (worst.quantity, worst.state, worst.action) == ("next-state distribution", 4, 2)
     assert worst.next_state is None or worst.next_state in moved
     assert "of (state 4, action 2) is" in report.sentence()
+
+
+def test_aggregated_states_that_do_not_behave_alike():
+    """A user's own simulator with features that are wrong in a known way: cells of a line, four to a group."""
+    features = np.zeros((12, 2, 6))
+    for state, action in np.ndindex(12, 2):
+        features[state, action, 2 * (state // 4) + action] = 1.0
+    problem = bp.Problem(features, discount=0.8)
+
+    def step(state, action, rng):
+        arrival = int(np.clip(state + (2 * action - 1) * (rng.random() < 0.8), 0, 11))
+        return float(arrival == 11), arrival
+
+    simulator = bp.CallableSimulator(problem, step)
+    report = check_linearity(problem, sample_for_diagnostics(simulator, 300, np.random.default_rng(0)))
+    # To the right, the last four cells earn 0, 0, 0.8 and 1, to the left 0, 0, 0 and 0.2: no fit is closer than 0.5.
+    assert report.rewards.lower <= 0.5 <= report.rewards.upper
+    assert report.rewards.lower > 0.25
+    assert report.rewards.failing == 5  # those to the right, and cell 11 to the left
+    assert report.transitions.failing == 24  # a cell never leads where its neighbour leads
+    assert (report.rewards.state, report.rewards.action) == (11, 1)
+    zeta = report.rewards.lower + 4 * report.transitions.lower
+    assert report.misspecification[1] == pytest.approx(zeta)
+    assert report.extra_loss[1] == pytest.approx(min(np.sqrt(6) * 25 * zeta, 5.0))
+    result = bp.identify(simulator, epsilon=1.0, delta=0.1, seed=0, max_samples=10, diagnose=300)
+    assert "A policy may lose up to about 5 more than its epsilon (√d·ζ/(1-γ)²" in result.warnings[0]
 
 
 def test_a_difference_spread_over_many_states_is_found():

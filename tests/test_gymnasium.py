@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import chisquare
 
 import bestpolicy as bp
+from bestpolicy.algorithms.gss import GSS
 from bestpolicy.simulators.gymnasium import GymSimulator
 from bestpolicy.testing import check_generative_model
 
@@ -39,18 +40,23 @@ def table_step(env, state: int, action: int):
     return env.step(action)[:3]
 
 
+def mean_steps(env) -> tuple[np.ndarray, np.ndarray]:
+    """Mean rewards (n, A), and probabilities (n, A, n) of going on in each state."""
+    states, actions = env.observation_space.n, env.action_space.n
+    rewards, onward = np.zeros((states, actions)), np.zeros((states, actions, states))
+    for s, a in np.ndindex(states, actions):
+        for p, following, r, terminated in env.P[s][a]:
+            rewards[s, a] += p * r
+            onward[s, a, following] += p * (not terminated)
+    return rewards, onward
+
+
 def value_iteration(env, horizon: int | None = None) -> np.ndarray:
     """Optimal values in the environment's own states and units: an episode is worth nothing once it has ended."""
-    states, actions = env.observation_space.n, env.action_space.n
-    values, stages = np.zeros(states), []
+    rewards, onward = mean_steps(env)
+    values, stages = np.zeros(len(rewards)), []
     for _ in range(horizon or 500):
-        gamma = 1.0 if horizon else GAMMA
-        q_values = np.zeros((states, actions))
-        for s in range(states):
-            for a in range(actions):
-                for p, following, r, terminated in env.P[s][a]:
-                    q_values[s, a] += p * (r + (0.0 if terminated else gamma * values[following]))
-        values = q_values.max(axis=1)
+        values = (rewards + (1.0 if horizon else GAMMA) * (onward @ values)).max(axis=1)
         stages.append(values)
     return np.array(stages[::-1]) if horizon else values
 
@@ -78,7 +84,7 @@ def normalised_values(model: GymSimulator) -> np.ndarray:
     values = np.zeros(problem.states)
     q_values = np.full(problem.mask.shape, -np.inf)
     for _ in range(500):
-        q_values.reshape(-1)[problem.pairs] = means + problem.discount * rows @ values
+        q_values.reshape(-1)[problem.pairs] = means + problem.discount * (rows @ values)
         values = q_values.max(axis=1)
     return values
 
@@ -307,6 +313,23 @@ def test_a_functional_environment(gym):
     assert set(result.policy) <= {1, 2}  # the environment's own actions
 
 
+def test_a_policy_of_a_functional_environment_is_certified(gym):
+    model = GymSimulator(walk(gym), discount=0.5, states=[(i,) for i in range(5)], reward_range=(-0.5, 2))
+    result = bp.identify(model, epsilon=0.8, delta=0.1, algorithm="tight", seed=0)
+    assert result.certified
+    up = {1: 0.5, 2: 0.8}  # by hand: a step up from state 3 ends the walk with reward 2, any other costs 0.5
+
+    def backup(values, state, action):
+        ahead = 2.0 if state == 3 else -0.5 + 0.5 * values[state + 1]
+        return up[action] * ahead + (1 - up[action]) * (-0.5 + 0.5 * values[max(0, state - 1)])
+
+    best, own = np.zeros(4), np.zeros(4)
+    for _ in range(60):
+        best = np.array([max(backup(best, s, a) for a in up) for s in range(4)])
+        own = np.array([backup(own, s, result.policy[s]) for s in range(4)])
+    assert (best - own).max() <= result.epsilon <= 0.8
+
+
 def test_a_functional_environment_with_its_own_randomness(gym):
     seen = []
 
@@ -368,6 +391,146 @@ def test_a_table_draws_millions_in_no_time(toys):
     assert model.sample(pulls, np.random.default_rng(0)).samples == 10**8 * len(model.problem.pairs)
 
 
+def brute_force_loss(table, policy, discount: float) -> float:
+    """Largest loss of a policy in any state of a table in which actions may be missing and nothing ends."""
+    best, own = np.zeros(len(table)), np.zeros(len(table))
+    for _ in range(100):
+        q_values = [
+            {a: sum(p * (r + discount * values[t]) for p, t, r, _ in outcomes) for a, outcomes in row.items()}
+            for values in (best, own)
+            for row in table.values()
+        ]
+        best = np.array([max(row.values()) for row in q_values[: len(table)]])
+        own = np.array([row[a] for row, a in zip(q_values[len(table) :], policy, strict=True)])
+    return float((best - own).max())
+
+
+def test_states_that_behave_alike_share_their_samples(gym):
+    """A task in which every state has a twin that leads where it leads: half the dimension, one policy for both."""
+    ring = Ring(gym)
+    ring.observation_space = gym.spaces.Discrete(6)
+    ring.initial_state_distrib = [1 / 6] * 6
+    ring.P |= {s + 3: {a: list(outcomes) for a, outcomes in ring.P[s].items()} for s in range(3)}
+    model = GymSimulator(ring, discount=0.5, features=[0, 1, 2, 0, 1, 2])
+    assert model.problem.dimension == 5
+    result = bp.identify(model, epsilon=0.5, delta=0.1, algorithm="gss", seed=0)
+    assert result.certified
+    assert np.array_equal(result.policy[:3], result.policy[3:])
+    assert brute_force_loss(ring.P, result.policy, 0.5) <= 0.5
+
+
+def test_labels_say_what_the_numbers_mean(gym, toys):
+    import json
+
+    lake = GymSimulator(gym.make("FrozenLake-v1"), discount=GAMMA).labels
+    assert lake["environment"] == "FrozenLake-v1"
+    assert lake["states"] == [*range(16), "the end"]
+    assert lake["actions"] == [0, 1, 2, 3]
+    assert GymSimulator(toys["cliff"], discount=GAMMA).labels["reward_scale"] == 100
+    states = [(np.int64(i),) for i in range(5)]
+    walked = GymSimulator(walk(gym), discount=0.8, states=states, reward_range=(-0.5, 2)).labels
+    assert json.loads(json.dumps(walked)) == {
+        "environment": "Walk",
+        "states": [[0], [1], [2], [3], [4], "the end"],
+        "actions": [1, 2],
+        "reward_offset": -0.5,
+        "reward_scale": 2.5,
+    }
+    assert "the end" not in GymSimulator(Ring(gym), discount=0.5).labels["states"]
+
+
+def whole_table(outcome):
+    return {s: {a: [outcome] for a in range(2)} for s in range(3)}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({}, "no action is allowed in state 0"),
+        (5, r"P\[state\]\[action\]. Got int"),
+        (np.ones((3, 2, 3)) / 3, r"entry \(state, action\) = \(0, 0\): expected a list of"),
+        (whole_table((1.0, 0, 1.0)), "expected a list of"),
+        (whole_table(("x", 0, 1.0, False)), "expected a list of"),
+        (whole_table((1.0, 0, None, False)), "expected a list of"),
+        (whole_table((1.0, 0, float("inf"), False)), "reward inf"),
+        (whole_table((float("nan"), 0, 1.0, False)), "sum to nan"),
+        ({**whole_table((1.0, 0, 0.0, False)), 1: {0: [(1.5, 0, 0.0, False), (-0.5, 1, 0.0, False)]}}, "include -0.5"),
+        ({0: {0: [(1.0, 1, -1e308, False)]}, 1: {0: [(1.0, 2, 1e308, False)]}, 2: {0: [(1.0, 0, 0, False)]}}, "span"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused(gym, table, message):
+    ring = Ring(gym)
+    ring.P = table
+    with pytest.raises(bp.InvalidInput, match=message):
+        GymSimulator(ring, discount=0.5)
+
+
+def test_rewards_on_the_way_out_count_and_those_beyond_do_not(gym):
+    """Leaving pays 7 or 3; what the table says of the state that was left to does not matter."""
+    ring = Ring(gym)
+    ring.P = {
+        0: {0: [(1.0, 1, 0.0, False)], 1: [(1.0, 2, 7.0, True)]},
+        1: {0: [(1.0, 0, 0.0, False)], 1: [(1.0, 2, 3.0, True)]},
+        2: {0: [(1.0, 2, 99.0, True)], 1: [(1.0, 0, -99.0, False)]},
+    }
+    model = GymSimulator(ring, discount=0.9)
+    assert (model.reward_offset, model.reward_scale) == (0.0, 7.0)
+    assert model.env_values(model.truth().values)[:2] == pytest.approx([7.0, 6.3])
+
+
+def test_what_would_be_ignored_or_misread_is_refused(gym, toys):
+    lake = toys["lake"]
+    wrong = {
+        "env must be a Gymnasium environment": {"env": type(lake)},
+        "Gymnasium cannot make 'NoSuchLake-v1'": {"env": "NoSuchLake-v1"},
+        "terminal_states= goes with set_state=": {"terminal_states": [5]},
+        "terminal_states must be a list": {"terminal_states": 5},
+        "convert_rng= is for functional": {"convert_rng": lambda rng: rng},
+        "set_state must be a function": {"set_state": 5},
+        "mask must hold only True and False": {"mask": np.full((16, 4), 0.5)},
+        "two finite numbers": {"reward_range": (0, 1, 2)},
+        "states must be a list": {"states": 16},
+        "states must be a list of numbers": {"states": [{1}, {2}]},
+        "an array of numbers": {"features": [[1], [1, 2]]},
+        r"vector of numbers, but not so for 0, 0 \(ZeroDivisionError": {"features": lambda s, a: 1 / 0},
+        "Without discounting, give a horizon": {"discount": 1},
+    }
+    for message, options in wrong.items():
+        with pytest.raises(bp.InvalidInput, match=message):
+            GymSimulator(**{"env": lake, "discount": GAMMA} | options)
+    nowhere = type(lake)()
+    nowhere.initial_state_distrib = np.zeros(16)
+    with pytest.raises(bp.InvalidInput, match="initial_state_distrib must give each of the 16 states"):
+        GymSimulator(nowhere, discount=GAMMA)
+
+
+def test_observations_that_are_dictionaries(gym):
+    class Switch(gym.Env):
+        """Observations {"on": 0 or 1}; action 1 flips the switch, being on pays 1."""
+
+        observation_space = gym.spaces.Dict({"on": gym.spaces.Discrete(2)})
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.on = 0
+            return {"on": 0}, {}
+
+        def step(self, action):
+            self.on ^= int(action)
+            return {"on": np.int64(self.on)}, float(self.on), False, False, {}
+
+    def set_switch(env, state):
+        env.on = state["on"]
+
+    states = [{"on": 0}, {"on": 1}]
+    model = GymSimulator(Switch(), discount=0.5, states=states, set_state=set_switch, reward_range=(0, 1))
+    check_generative_model(model, samples=20)
+    result = bp.identify(model, epsilon=0.5, delta=0.1, algorithm="tight", seed=0)
+    assert result.certified
+    assert result.policy.tolist() == [1, 0]
+
+
 def test_what_cannot_work_is_refused_with_a_remedy(gym, toys):
     cart = gym.make("CartPole-v1")
     with pytest.raises(bp.InvalidInput, match=r"no transition table.*set_state="):
@@ -411,23 +574,37 @@ def test_an_unknown_next_state_is_an_error(gym):
         model.sample(bp.Pulls([2], [[100]]), np.random.default_rng(0))
 
 
-def test_a_policy_for_the_frozen_lake_is_certified(toys):
-    """In the environment's own states and rewards, judged by a plain value iteration on its table."""
-    env = toys["lake"]
-    model = GymSimulator(env, discount=0.5)
-    result = bp.identify(model, epsilon=0.05, delta=0.1, seed=0)
+def loss_in_play(env, policy, discount: float) -> float:
+    """Largest loss of a policy in a state where an episode can be, by plain value iteration on the table."""
+    rewards, onward = mean_steps(env)
+    states = len(rewards)
+    best, own = np.zeros(states), np.zeros(states)
+    for _ in range(int(np.log(1e-9) / np.log(discount))):
+        best = (rewards + discount * (onward @ best)).max(axis=1)
+        own = (rewards + discount * (onward @ own))[np.arange(states), policy]
+    live = sorted(visited(env))
+    return float((best - own)[live].max())
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm", "discount", "epsilon"),
+    [
+        ("lake", "gss", 0.9, 0.05),
+        ("lake", "tight", 0.5, 0.05),
+        ("cliff", "gss", 0.9, 5.0),
+        ("taxi", GSS(check_ratio=1.3), 0.9, 3.0),
+        pytest.param("taxi", "gss", 0.9, 3.0, marks=pytest.mark.study),
+        pytest.param("lake", "tight", 0.9, 0.05, marks=pytest.mark.study),
+    ],
+)
+def test_a_policy_is_certified_in_the_units_of_the_environment(toys, name, algorithm, discount, epsilon):
+    env = toys[name]
+    result = bp.identify(GymSimulator(env, discount=discount), epsilon=epsilon, delta=0.1, algorithm=algorithm, seed=0)
     assert result.certified
-    assert result.policy.shape == (16,)
-    best, own = np.zeros(16), np.zeros(16)
-    table = env.unwrapped.P
-
-    def backup(values, s, a):
-        return sum(p * (r + 0.5 * values[t] * (not end)) for p, t, r, end in table[s][a])
-
-    for _ in range(60):
-        best = np.array([max(backup(best, s, a) for a in range(4)) for s in range(16)])
-        own = np.array([backup(own, s, result.policy[s]) for s in range(16)])
-    assert (best - own).max() <= 0.05
+    assert result.epsilon <= epsilon
+    assert result.policy.shape == (env.observation_space.n,)
+    assert loss_in_play(env, result.policy, discount) <= epsilon
+    assert loss_in_play(env, np.full(env.observation_space.n, 3), discount) > epsilon  # it is not for nothing
 
 
 def test_epsilon_is_in_the_units_of_the_environment(toys):

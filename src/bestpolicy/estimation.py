@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
+from bestpolicy.sparsity import Matrix, gram_matrix, solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,32 +203,31 @@ class Estimate:
     ----------
     theta : array (stages, d)
     mu : array (stages, S, d)
-    gram : array (stages, d, d)
-        G, the ridge included.
+    gram : tuple of matrices (d, d)
+        G of each stage, the ridge included; sparse if the features are.
     """
 
     theta: FloatArray
     mu: FloatArray
-    gram: FloatArray
+    gram: tuple[Matrix, ...]
 
 
-def least_squares(features: FloatArray, tally: Tally, *, ridge: float) -> Estimate:
+def least_squares(features: Matrix, tally: Tally, *, ridge: float) -> Estimate:
     """Estimate (θ, μ) by ridge regression from a tally.
 
     Parameters
     ----------
-    features : array (S, A, d)
+    features : array (S, A, d), or matrix (S·A, d) such as ``problem.matrix``
         Coordinates in which to regress.
     tally : Tally
     ridge : float
         λ. The paper takes 1/d; with 0 the sampled features must span R^d.
     """
-    dimension = features.shape[2]
-    sampled = features.reshape(-1, dimension)[tally.pairs]
-    pulls = tally.pulls.astype(np.float64)
-    gram = (pulls[:, None, :] * sampled.T) @ sampled + ridge * np.eye(dimension)
+    dimension = features.shape[-1]
+    sampled = (features.reshape(-1, dimension) if features.ndim == 3 else features)[tally.pairs]
+    gram = tuple(gram_matrix(sampled, pulls, ridge) for pulls in tally.pulls.astype(np.float64))
     targets = np.concatenate([tally.reward_sums[:, :, None], tally.next_counts], axis=2)
-    solution = np.linalg.solve(gram, sampled.T @ targets)
+    solution = np.stack([solve(gram[h], sampled.T @ targets[h]) for h in range(len(targets))])
     return Estimate(
         theta=np.ascontiguousarray(solution[:, :, 0]),
         mu=np.ascontiguousarray(solution[:, :, 1:].swapaxes(1, 2)),

@@ -1,11 +1,12 @@
-"""Planning in d dimensions: no S×S matrix is ever formed.
+"""Planning in d or S dimensions, whichever are fewer.
 
 In a linear model the action values are Q = Φξ with ξ = θ + γ μᵀV (per stage h: ξ_h = θ_h + μ_hᵀV_{h+1}), so a
 policy π of a discounted model is evaluated by one d×d solve,
 
     ξ^π = (I - γ K_π)⁻¹ θ,     K_π = μᵀΦ_π = Σ_s μ(s) φ(s, π(s))ᵀ,
 
-and an episodic model by backward induction on the ξ_h.
+or, if S < d, by one S×S solve, V^π = (I - γ Φ_πμᵀ)⁻¹ Φ_πθ and ξ^π = θ + γ μᵀV^π; an episodic model by backward
+induction on the ξ_h.
 
 Estimated models have signed kernels, for which the optimal values need not exist. The planner therefore solves
 the *clipped* equation V = clip(max_a Φ(θ + γ μᵀV), 0, L), which has a solution for every model and the same one
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.sparsity import Matrix
 from bestpolicy.threads import one_thread
 
 _MAX_IMPROVEMENTS = 60
@@ -143,8 +145,7 @@ def _evaluate(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntAr
     values = np.zeros((problem.stages + 1, problem.states))
     played = [_played_features(problem, policy[h]) for h in range(problem.stages)]
     if problem.horizon is None:
-        system = np.eye(problem.dimension) - problem.continuation * (mu[0].T @ played[0])
-        values[0] = values[1] = played[0] @ np.linalg.solve(system, theta[0])
+        values[0] = values[1] = played[0] @ _fixed_point(played[0], theta[0], mu[0], problem.continuation)
     for stage in reversed(range(problem.stages)):
         parameters[stage] = theta[stage] + problem.continuation * (mu[stage].T @ values[stage + 1])
         if problem.horizon is not None:
@@ -173,7 +174,7 @@ def _accumulated(problem: Problem, residuals: FloatArray) -> float:
 
 
 def _q_values(problem: Problem, parameters: FloatArray) -> FloatArray:
-    q_values = (problem.features.reshape(-1, problem.dimension) @ parameters).reshape(problem.mask.shape)
+    q_values: FloatArray = (problem.matrix @ parameters).reshape(problem.mask.shape)
     if len(problem.pairs) < problem.mask.size:
         q_values[~problem.mask] = -np.inf
     return q_values
@@ -184,8 +185,19 @@ def _clipped_values(problem: Problem, q_values: FloatArray, stage: int) -> Float
     return values
 
 
-def _played_features(problem: Problem, policy: IntArray) -> FloatArray:
-    return problem.features[np.arange(problem.states), policy]
+def _played_features(problem: Problem, policy: IntArray) -> Matrix:
+    return problem.matrix[np.arange(problem.states) * problem.actions + policy]
+
+
+def _fixed_point(played: Matrix, theta: FloatArray, mu: FloatArray, gamma: float) -> FloatArray:
+    """Return ξ = θ + γ μᵀ(played ξ), from played features (S, d)."""
+    states, dimension = mu.shape
+    if dimension <= states:
+        parameters = np.linalg.solve(np.eye(dimension) - gamma * (mu.T @ played), theta)
+    else:
+        values = np.linalg.solve(np.eye(states) - gamma * (played @ mu.T), played @ theta)
+        parameters = theta + gamma * (mu.T @ values)
+    return parameters.astype(np.float64, copy=False)
 
 
 def _solve_clipped(problem: Problem, theta: FloatArray, mu: FloatArray, start: IntArray | None) -> FloatArray:
@@ -198,12 +210,11 @@ def _solve_clipped(problem: Problem, theta: FloatArray, mu: FloatArray, start: I
     constants = np.zeros(problem.states)
     parameters = theta
     for _ in range(_MAX_IMPROVEMENTS):
-        played = _played_features(problem, policy)
-        if not free.all():
-            played[~free] = 0.0
+        weights = mu if free.all() else mu * free[:, None]
         try:
-            system = np.eye(problem.dimension) - gamma * (mu.T @ played)
-            parameters = np.linalg.solve(system, theta + gamma * (mu.T @ constants)).astype(np.float64, copy=False)
+            parameters = _fixed_point(
+                _played_features(problem, policy), theta + gamma * (mu.T @ constants), weights, gamma
+            )
         except np.linalg.LinAlgError:
             break
         q_values = _q_values(problem, parameters)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bestpolicy.errors import InvalidInput
+from bestpolicy.sparsity import Matrix, compact
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -115,6 +116,11 @@ class Problem:
         """Features of the allowed pairs, shape (n, d), in the order of `pairs`."""
         flat = self.features.reshape(-1, self.dimension)
         return flat if self.mask.all() else flat[self.pairs]
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """Features of all pairs by flat index, shape (S·A, d), to multiply with: sparse where that is faster."""
+        return compact(self.features.reshape(-1, self.dimension))
 
     @cached_property
     def distinct(self) -> BoolArray:

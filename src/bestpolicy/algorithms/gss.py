@@ -92,7 +92,8 @@ class GSS:
         check: Check | None = None
         for rounds in check_times(self.first_check(problem, epsilon, delta), self.check_ratio):
             tally += yield Request(sampling.until(rounds, tally, rng), check)
-            check = rule.check(tally if own_data is None else tally + own_data)
+            data = tally if own_data is None else tally + own_data
+            check = rule.check(data, None if check is None else check.policy)
             if check.passed:
                 break
         assert check is not None

@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import qr, solve_triangular, svdvals
 
 from bestpolicy.errors import ConvergenceError, InvalidInput
+from bestpolicy.sparsity import axes_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -100,6 +101,17 @@ def numerical_rank(singular_values: Floats) -> int:
     return int(np.count_nonzero(singular_values > threshold))
 
 
+def _from_axes(features: Floats, scales: Floats) -> tuple[Floats, float] | None:
+    """Whiten features that each lie on an axis, which takes no more than scales; None for all others."""
+    axes = axes_of(features)
+    if axes is None:
+        return None
+    axis, lengths = axes
+    squares = np.bincount(axis, (lengths / scales[axis]) ** 2, minlength=features.shape[1])
+    _require_rank(int(np.count_nonzero(squares)), features.shape[1])
+    return np.diag(1 / (np.sqrt(squares) * scales)), 1.0
+
+
 def _from_gram(features: Floats, scales: Floats) -> tuple[Floats, float] | None:
     """Whiten by a Cholesky factor of the Gram matrix; None where its conditioning forbids that."""
     gram = np.zeros((features.shape[1],) * 2)
@@ -122,14 +134,18 @@ def _from_qr(features: Floats, scales: Floats) -> tuple[Floats, float]:
     """Whiten by a QR factorisation, which also decides the rank."""
     factor, norms = equilibrated_factor(features, scales)
     singular_values = svdvals(factor)
-    rank, dimension = numerical_rank(singular_values), features.shape[1]
+    dimension = features.shape[1]
+    _require_rank(numerical_rank(singular_values), dimension)
+    transform = solve_triangular(factor, np.eye(dimension)) / norms[:, None]
+    return transform, float(singular_values[0] / singular_values[-1])
+
+
+def _require_rank(rank: int, dimension: int) -> None:
     if rank < dimension:
         raise InvalidInput(
             f"features have rank {rank}, expected {dimension} (one per column). "
             "Use features @ rank_reduction(features) instead: it has full rank and spans the same linear functions."
         )
-    transform = solve_triangular(factor, np.eye(dimension)) / norms[:, None]
-    return transform, float(singular_values[0] / singular_values[-1])
 
 
 def whitening_transform(features: Floats) -> tuple[Floats, float]:
@@ -141,7 +157,7 @@ def whitening_transform(features: Floats) -> tuple[Floats, float]:
         If the rank of the features is below d.
     """
     scales = column_scales(features)
-    return _from_gram(features, scales) or _from_qr(features, scales)
+    return _from_axes(features, scales) or _from_gram(features, scales) or _from_qr(features, scales)
 
 
 def well_conditioned(features: Floats, precision: float) -> tuple[Floats, Floats]:

@@ -37,6 +37,7 @@ from bestpolicy.design.column_generation import Frame, Indices, initial_working_
 from bestpolicy.design.conditioning import Floats, as_feature_matrix, well_conditioned
 from bestpolicy.design.support import caratheodory, drop_negligible, moment_count
 from bestpolicy.errors import ConvergenceError, InvalidInput
+from bestpolicy.sparsity import axes_of
 from bestpolicy.threads import one_thread
 
 _TIGHTEST, _LOOSEST = 1e-10, 1.0
@@ -118,6 +119,9 @@ def g_optimal_design(features: ArrayLike, *, tolerance: float = 1e-3) -> Design:
 
 def _certified_design(features: Floats, tolerance: float) -> Design:
     """Solve, reduce the support, certify; again with more digits if the reduction cost too many."""
+    on_axes = _design_on_axes(features, tolerance)
+    if on_axes is not None:
+        return on_axes
     frame = Frame(*well_conditioned(features, tolerance / 20))
     working = initial_working_set(frame)
     weights = np.full(len(working), 1.0 / len(working))
@@ -134,6 +138,25 @@ def _certified_design(features: Floats, tolerance: float) -> Design:
         f"the largest leverage is {leverages[worst]:.12g} with a rounding error of {drift:.1e}, which does not certify "
         f"the tolerance {tolerance:g} in dimension {frame.dimension}. Ask for a larger tolerance."
     )
+
+
+def _design_on_axes(features: Floats, tolerance: float) -> Design | None:
+    """The design for features that each lie on an axis: the longest of every axis, equally often.
+
+    A row has the leverage d (length / longest)^2 <= d, so it is optimal. None for all other features.
+    """
+    axes = axes_of(features)
+    if axes is None:
+        return None
+    axis, lengths = axes
+    dimension = features.shape[1]
+    order = np.lexsort((-lengths, axis))
+    occupied, first = np.unique(axis[order], return_index=True)
+    longest = order[first]
+    if len(occupied) < dimension or not lengths[longest].all():
+        return None  # the rank is too small: the general method says so
+    worst = int(longest.min())
+    return _design(longest, np.full(dimension, 1 / dimension), float(dimension), worst, tolerance, dimension)
 
 
 def _reduced_support(frame: Frame, working: Indices, weights: Floats, share: float) -> tuple[Indices, Floats]:

@@ -13,12 +13,15 @@ used here is the inverse of a triangular factor, whose accuracy does not depend 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cholesky as cholesky_factor
 from scipy.linalg import lu, solve_triangular
+from scipy.sparse import issparse
 
 from bestpolicy.design.conditioning import (
     EPS,
@@ -32,6 +35,7 @@ from bestpolicy.design.conditioning import (
 )
 from bestpolicy.design.g_optimal import Design
 from bestpolicy.errors import InvalidInput
+from bestpolicy.sparsity import Matrix, axes_of, dense, diagonal_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +55,13 @@ class Whitening:
 
     def features(self, features: ArrayLike) -> NDArray[np.float64]:
         """Features (..., d) in the new coordinates."""
-        return np.asarray(features, dtype=np.float64) @ self.transform
+        given, scales = np.asarray(features, dtype=np.float64), self._scales
+        return given @ self.transform if scales is None else given * scales
+
+    @cached_property
+    def _scales(self) -> NDArray[np.float64] | None:
+        """The transform, where it only changes the scales of the coordinates."""
+        return diagonal_of(self.transform)
 
     def parameters(self, parameters: ArrayLike) -> NDArray[np.float64]:
         """Parameters (..., d), such as theta or the rows of mu, in the new coordinates."""
@@ -80,53 +90,74 @@ def whiten(features: ArrayLike, design: Design) -> Whitening:
             f"rows. Got shape {matrix.shape}. Pass the features that the design was computed from."
         )
     scales = column_scales(matrix)
-    root = np.linalg.qr(np.sqrt(design.weights)[:, None] * (matrix[design.indices] / scales), mode="r")
+    root = _root(np.sqrt(design.weights)[:, None] * (matrix[design.indices] / scales))
     if not np.all(np.diag(root)):
         raise InvalidInput(
             "the rows of the design do not span R^d. Pass the features that the design was computed from."
         )
-    transform = solve_triangular(root, np.eye(design.dimension)) / scales[:, None]
+    diagonal = diagonal_of(root)
+    inverse = solve_triangular(root, np.eye(design.dimension)) if diagonal is None else np.diag(1 / diagonal)
+    unscaled = Whitening(inverse / scales[:, None], root * scales)
     # What the products give in floating point is what must not exceed 1, so that is what is measured.
-    longest = np.sqrt(max(squared_norms(matrix[chunk] @ transform).max() for chunk in row_chunks(*matrix.shape)))
+    longest = np.sqrt(max(squared_norms(unscaled.features(matrix[chunk])).max() for chunk in row_chunks(*matrix.shape)))
     length = max(longest, np.sqrt(design.worst_leverage)) * (1 + 4 * design.dimension * EPS)
-    return Whitening(transform / length, root * scales * length)
+    return Whitening(unscaled.transform / length, unscaled.inverse * length)
 
 
-def leverages(features: ArrayLike, gram: ArrayLike, *, cholesky: bool = False) -> NDArray[np.float64]:
+def _root(rows: Floats) -> Floats:
+    """Upper triangular R (d, d) with R'R = rows' rows."""
+    axes = axes_of(rows)
+    if axes is None:
+        return np.asarray(np.linalg.qr(rows, mode="r"))
+    axis, lengths = axes
+    return np.diag(np.sqrt(np.bincount(axis, lengths**2, minlength=rows.shape[1])))
+
+
+def leverages(features: Matrix, gram: Matrix) -> NDArray[np.float64]:
     """Leverages phi' G^-1 phi of all features, in pieces so that no second (n, d) array is needed.
 
     Parameters
     ----------
-    features : array_like, shape (n, d)
+    features : array_like or sparse array, shape (n, d)
         Feature vectors phi.
-    gram : array_like, shape (d, d)
+    gram : array_like or sparse array, shape (d, d)
         Positive definite matrix G, for instance the Gram matrix of a sample or Lambda(w).
-    cholesky : bool
-        Whether `gram` is the lower Cholesky factor L of G = L L' instead of G.
 
     Returns
     -------
     ndarray, shape (n,)
         The leverages.
     """
-    matrix = np.asarray(features, dtype=np.float64)
-    factor = np.asarray(gram, dtype=np.float64)
-    if matrix.ndim != 2 or factor.shape != (matrix.shape[1],) * 2:
+    matrix = features if issparse(features) else np.asarray(features, dtype=np.float64)
+    square = gram if issparse(gram) else np.asarray(gram, dtype=np.float64)
+    if matrix.ndim != 2 or square.shape != (matrix.shape[1],) * 2:
         raise InvalidInput(
-            f"features must have shape (n, d) and the matrix shape (d, d). Got {matrix.shape} and {factor.shape}."
+            f"features must have shape (n, d) and the matrix shape (d, d). Got {matrix.shape} and {square.shape}."
         )
-    if not cholesky:
-        try:
-            factor = cholesky_factor(factor, lower=True)
-        except np.linalg.LinAlgError as error:
-            raise InvalidInput(
-                "the matrix must be positive definite. Sample pairs whose features span R^d, or use "
-                "features @ rank_reduction(features)."
-            ) from error
-    result = np.empty(len(matrix))
-    for chunk in row_chunks(*matrix.shape):
-        result[chunk] = squared_norms(solve_triangular(factor, matrix[chunk].T, lower=True).T)
+    diagonal = diagonal_of(square)
+    try:
+        divided = _division_by_root(square, diagonal)
+    except np.linalg.LinAlgError as error:
+        raise InvalidInput(
+            "the matrix must be positive definite. Sample pairs whose features span R^d, or use "
+            "features @ rank_reduction(features)."
+        ) from error
+    result = np.empty(matrix.shape[0])
+    stays_sparse = issparse(matrix) and diagonal is not None
+    for chunk in row_chunks(matrix.shape[0], 1 if stays_sparse else matrix.shape[1]):
+        rows = divided(matrix[chunk])
+        result[chunk] = (rows * rows).sum(axis=1)
     return result
+
+
+def _division_by_root(gram: Matrix, diagonal: Floats | None) -> Callable[[Matrix], Matrix]:
+    """Return a function that maps rows phi to rows of squared norm phi' G^-1 phi."""
+    if diagonal is None:
+        factor = cholesky_factor(dense(gram), lower=True)
+        return lambda rows: solve_triangular(factor, dense(rows).T, lower=True).T
+    if not (diagonal > 0).all():
+        raise np.linalg.LinAlgError("not positive definite")
+    return lambda rows: rows * (1 / np.sqrt(diagonal))
 
 
 def rank_reduction(features: ArrayLike) -> NDArray[np.float64]:
@@ -157,6 +188,9 @@ def rank_reduction(features: ArrayLike) -> NDArray[np.float64]:
 def _row_space(matrix: Floats) -> Floats:
     """Orthonormal basis (d, r) of the row space; the identity if the rank is full."""
     dimension = matrix.shape[1]
+    axes = axes_of(matrix)
+    if axes is not None and axes[1].any():
+        return np.eye(dimension)[:, np.unique(axes[0][axes[1] > 0])]
     factor, norms = equilibrated_factor(matrix, column_scales(matrix))
     _, singular_values, right = np.linalg.svd(factor)
     if singular_values[0] == 0:

@@ -26,10 +26,8 @@ losses and gaps are `reward_scale` times those of the normalised problem, and ε
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -39,22 +37,21 @@ from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
+from bestpolicy.simulators.environments import (
+    checked_mask,
+    checked_options,
+    checked_range,
+    import_gymnasium,
+    initial_states,
+    list_labels,
+    make_environment,
+    name_of,
+    require_table,
+)
+from bestpolicy.simulators.feature_maps import feature_array
+from bestpolicy.simulators.labels import key_of, plain, positions_of
+from bestpolicy.simulators.transition_table import TransitionTable, outside
 from bestpolicy.simulators.user import CallableSimulator
-
-_OTHER_WAYS = (
-    "Give set_state=function(env, state) and reward_range=(low, high), use a functional environment (FuncEnv), or "
-    "wrap your own function in CallableSimulator."
-)
-# Wrappers that change nothing of what a single step from a given state returns.
-_HARMLESS = (
-    "TimeLimit",
-    "OrderEnforcing",
-    "PassiveEnvChecker",
-    "RecordEpisodeStatistics",
-    "RecordVideo",
-    "HumanRendering",
-    "RenderCollection",
-)
 
 
 class GymSimulator:
@@ -95,6 +92,8 @@ class GymSimulator:
         The environment's own.
     reward_scale, reward_offset : float
         A reward of the environment is offset + scale · (normalised reward).
+    labels : dict
+        All this, ready for JSON.
     """
 
     def __init__(
@@ -113,31 +112,36 @@ class GymSimulator:
         everywhere: bool = False,
         convert_rng: Callable[[np.random.Generator], Any] | None = None,
     ) -> None:
-        gymnasium = _gymnasium()
-        env = gymnasium.make(env) if isinstance(env, str) else env
+        gymnasium = import_gymnasium()
+        env = make_environment(gymnasium, env) if isinstance(env, str) else env
         self._functional = isinstance(env, import_module("gymnasium.experimental.functional").FuncEnv)
         tabular = set_state is None and not self._functional
         if tabular:
-            _require_table(env)
-        self.states = _labels(gymnasium, env, "observation_space", "states", states)
-        self.actions = _labels(gymnasium, env, "action_space", "actions", actions)
+            require_table(env)
+        over = checked_options(set_state, convert_rng, terminal_states, tabular, self._functional)
+        self.states = list_labels(gymnasium, env, "observation_space", "states", states)
+        self.actions = list_labels(gymnasium, env, "action_space", "actions", actions)
+        positions_of(self.actions, "actions")
+        self._position = positions_of(self.states, "states")
         self._env, self._set_state, self._convert_rng = env, set_state, convert_rng
-        self._position = {_key(state): index for index, state in enumerate(self.states)}
-        allowed = _checked_mask(mask, (len(self.states), len(self.actions)))
-        self._table: _Table | None = None
+        self._name = name_of(env)
+        allowed = checked_mask(mask, (len(self.states), len(self.actions)))
+        self._table: TransitionTable | None = None
         if tabular:
-            table = _Table.read(env.unwrapped.P, self.states, self.actions, self._position, allowed)
-            initial = _initial_states(env) if states is None else None
+            table = TransitionTable.read(env.unwrapped.P, self.states, self.actions, self._position, allowed)
+            initial = initial_states(env, len(self.states)) if states is None else None
             allowed, self._live = table.allowed, table.live_states(initial, everywhere)
             ends = table.ends(self._live)
-            low, high = table.reward_range(self._live) if reward_range is None else _checked_range(reward_range)
+            low, high = table.reward_range(self._live) if reward_range is None else checked_range(reward_range)
         else:
-            self._live, ends = self._not_over(terminal_states), True
-            low, high = _checked_range(reward_range)
+            self._live, ends = self._not_over(over), True
+            low, high = checked_range(reward_range)
+        mask_array = _played(allowed, self._live, self.states, ends)
         low, high = (min(low, 0.0), max(high, 0.0)) if ends else (low, high)
         self.reward_offset, self.reward_scale = low, (high - low) or 1.0
-        features_array = _features(features, self.states, self.actions, allowed & self._live[:, None], ends)
-        mask_array = _played(allowed, self._live, self.states, ends)
+        if not np.isfinite(self.reward_scale):
+            raise InvalidInput(f"rewards from {low:g} to {high:g} span more than a float can hold. Scale them down.")
+        features_array = feature_array(features, self.states, self.actions, allowed & self._live[:, None], ends)
         self._problem = Problem(features_array, discount=discount, horizon=horizon, mask=mask_array)
         self._one_hot = isinstance(features, str)
         if tabular:
@@ -152,6 +156,18 @@ class GymSimulator:
     def problem(self) -> Problem:
         """The normalised problem, the end included."""
         return self._problem
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What the problem's numbers mean in the environment, ready for JSON: states, actions and rewards."""
+        end = ["the end"] if self.problem.states > len(self.states) else []
+        return {
+            "environment": self._name,
+            "states": [plain(state) for state in self.states] + end,
+            "actions": [plain(action) for action in self.actions],
+            "reward_offset": self.reward_offset,
+            "reward_scale": self.reward_scale,
+        }
 
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
@@ -206,251 +222,38 @@ class GymSimulator:
             arrival, reward, terminated, _, _ = self._env.step(own_action)
         if terminated:
             return self._normalised(float(reward)), end
-        if _key(arrival) not in self._position:
-            raise InvalidInput(f"next state {arrival!r} is not one of the {end} states.")
-        return self._normalised(float(reward)), self._position[_key(arrival)]
+        if key_of(arrival) not in self._position:
+            raise InvalidInput(f"next state {arrival!r} is not one of the {end} states. List all of them: states=[…].")
+        return self._normalised(float(reward)), self._position[key_of(arrival)]
 
     def _normalised(self, reward: float) -> float:
         share = (reward - self.reward_offset) / self.reward_scale
         if not 0.0 <= share <= 1.0:  # also catches NaN
-            raise InvalidInput(_outside(reward, self.reward_offset, self.reward_scale))
+            raise InvalidInput(outside(reward, self.reward_offset, self.reward_scale))
         return share
 
     def _randomness(self, rng: np.random.Generator) -> Any:
         return rng if self._convert_rng is None else self._convert_rng(rng)
 
     def _not_over(self, terminal_states: Iterable[Any]) -> BoolArray:
-        over = {_key(state) for state in terminal_states}
+        over = {key_of(state) for state in terminal_states}
         unknown = over - self._position.keys()
         if unknown:
             raise InvalidInput(f"terminal state {unknown.pop()!r} is not one of the states.")
         if self._functional:
             key = self._randomness(np.random.default_rng(0))
-            over |= {_key(state) for state in self.states if self._env.terminal(state, key)}
-        return np.array([_key(state) not in over for state in self.states])
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """The possible outcomes of each pair, at most M of them; first as the environment has them, then normalised.
-
-    Attributes
-    ----------
-    allowed : bool array (n, A)
-    probabilities, rewards : array ((n + 1)·A, M)
-        The last A rows are for the end.
-    successors : int array ((n + 1)·A, M)
-    terminates : bool array ((n + 1)·A, M)
-    """
-
-    allowed: BoolArray
-    probabilities: FloatArray
-    rewards: FloatArray
-    successors: IntArray
-    terminates: BoolArray
-
-    @classmethod
-    def read(
-        cls, rows: Any, states: list[Any], actions: list[Any], position: dict[Hashable, int], mask: BoolArray
-    ) -> _Table:
-        """Read ``P[s][a] = [(probability, next state, reward, terminated), …]``; an action may be missing."""
-        pairs = [(state, action) for state in states for action in actions]
-        lists = [_outcomes(rows, *pair) if allowed else [] for pair, allowed in zip(pairs, mask.flat, strict=True)]
-        shape = len(lists) + len(actions), max(map(len, lists))
-        probabilities, rewards = np.zeros(shape), np.zeros(shape)
-        successors, terminates = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
-        for row, (pair, outcomes) in enumerate(zip(pairs, lists, strict=True)):
-            for column, (probability, successor, reward, terminated) in enumerate(outcomes):
-                if _key(successor) not in position or not np.isfinite(reward):
-                    raise InvalidInput(
-                        f"table entry (state, action) = {pair}: next state {successor}, reward {reward}."
-                    )
-                probabilities[row, column], rewards[row, column] = probability, reward
-                successors[row, column], terminates[row, column] = position[_key(successor)], terminated
-            total = probabilities[row].sum()
-            if outcomes and not (abs(total - 1) <= 1e-8 and probabilities[row].min() >= 0):
-                raise InvalidInput(f"table entry (state, action) = {pair}: probabilities sum to {total:g}, not 1.")
-            probabilities[row] /= total if outcomes else 1.0
-        allowed = np.array([len(outcomes) > 0 for outcomes in lists]).reshape(mask.shape)
-        return cls(allowed, probabilities, rewards, successors, terminates)
-
-    def live_states(self, initial: BoolArray | None, everywhere: bool) -> BoolArray:
-        """Return the states in which an episode takes decisions, (n,)."""
-        n, actions = self.allowed.shape
-        origins = np.arange(n + 1).repeat(actions)[:, None]
-        possible, states = self.probabilities > 0, np.arange(n)
-        if initial is None or everywhere:
-            only_ended = np.isin(states, self.successors[possible & self.terminates])
-            only_ended &= ~np.isin(states, self.successors[possible & ~self.terminates])
-            return ~only_ended if initial is None else initial | ~only_ended
-        live, before = initial, np.zeros_like(initial)
-        while (live != before).any():
-            before, onward = live, possible & ~self.terminates & np.isin(origins, np.flatnonzero(live))
-            live = live | np.isin(states, self.successors[onward])
-        return live
-
-    def ends(self, live: BoolArray) -> bool:
-        """Whether the end is needed: something terminates, or some state is not live."""
-        return bool(((self.probabilities > 0) & self.terminates).any() or not live.all())
-
-    def reward_range(self, live: BoolArray) -> tuple[float, float]:
-        """Return the smallest and the largest reward that an episode can see."""
-        rewards = self.rewards[(self.probabilities > 0) & self._of(live)[:, None]]
-        return float(rewards.min()), float(rewards.max())
-
-    def normalised(self, live: BoolArray, offset: float, scale: float) -> _Table:
-        """Return the table of the normalised problem, in which all that terminates leads to the end."""
-        (end, actions), over = self.allowed.shape, ~self._of(live)[:, None]
-        probabilities = np.where(over, np.eye(1, self.rewards.shape[1]), self.probabilities)
-        own = np.where(over, 0.0, self.rewards)
-        rewards = np.where(probabilities > 0, (own - offset) / scale, 0.0)
-        outside = (rewards < 0) | (rewards > 1)
-        outside[end * actions :] = False  # without an end its rows are not used, and 0 may lie outside
-        if outside.any():
-            row, column = np.argwhere(outside)[0]
-            state, action = divmod(int(row), actions)
-            raise InvalidInput(f"pair (state {state}, action {action}): {_outside(own[row, column], offset, scale)}")
-        terminates = self.terminates | over
-        successors = np.where(terminates, end, self.successors)
-        return _Table(self.allowed, probabilities, rewards, successors, terminates)
-
-    def sample(self, problem: Problem, pulls: Pulls, rng: np.random.Generator) -> Tally:
-        """Draw the counts of the outcomes and add them up by next state."""
-        rewards, successors = self.rewards[pulls.pairs], self.successors[pulls.pairs]
-        drawn = rng.multinomial(pulls.counts, self.probabilities[pulls.pairs])
-        tally = Tally.empty(problem, pulls.pairs)
-        cells = np.arange(problem.stages)[:, None, None], np.arange(len(pulls.pairs))[:, None], successors
-        np.add.at(tally.next_counts, cells, drawn)
-        np.add.at(tally.next_rewards, cells, drawn * rewards)
-        return Tally(pulls.pairs, tally.next_counts, tally.next_rewards, (drawn * rewards**2).sum(axis=2))
-
-    def _of(self, live: BoolArray) -> BoolArray:
-        """Spread a property of states over the rows; the end does not have it."""
-        return np.append(live, False).repeat(self.allowed.shape[1])
-
-
-def _gymnasium() -> ModuleType:
-    try:
-        return import_module("gymnasium")
-    except ImportError:
-        raise InvalidInput("GymSimulator needs Gymnasium 1.0 or later: pip install bestpolicy[gym]") from None
-
-
-def _require_table(env: Any) -> None:
-    """Raise InvalidInput unless the environment has a table that says all there is to say about its steps."""
-    core = getattr(env, "unwrapped", None)
-    if getattr(core, "P", None) is None:
-        raise InvalidInput(f"{env} has no transition table (env.unwrapped.P). {_OTHER_WAYS}")
-    if getattr(core, "fickle_passenger", False):
-        raise InvalidInput("with fickle_passenger=True, Taxi's steps are not those of its table, nor Markov.")
-    while env is not core:
-        if type(env).__name__ not in _HARMLESS:
-            raise InvalidInput(
-                f"wrapper {type(env).__name__} may change what a step returns, which the transition table does not "
-                "know. Pass env.unwrapped to do without it, or set_state= to sample through it."
-            )
-        env = env.env
-
-
-def _labels(gymnasium: ModuleType, env: Any, space: str, name: str, listed: Sequence[Any] | None) -> list[Any]:
-    """Return all states or actions of the environment: those listed, else those of its Discrete space."""
-    found = getattr(env, space, None)
-    if listed is not None:
-        labels = list(listed)
-        if not labels or len({_key(label) for label in labels}) < len(labels):
-            raise InvalidInput(f"{name} must list each one once, and there must be some.")
-        return labels
-    if not isinstance(found, gymnasium.spaces.Discrete):
-        raise InvalidInput(f"the environment's {space} is {found}, not Discrete. List all of them: {name}=[…].")
-    return list(range(int(found.start), int(found.start + found.n)))
-
-
-def _key(label: Any) -> Hashable:
-    """Return something hashable that equal states share, be they numbers, arrays or tuples of them."""
-    if hasattr(label, "tolist"):
-        label = label.tolist()
-    return tuple(map(_key, label)) if isinstance(label, list | tuple) else label
-
-
-def _outcomes(rows: Any, state: Any, action: Any) -> list[Any]:
-    try:
-        return list(rows[state][action])
-    except (KeyError, IndexError):
-        return []
-
-
-def _initial_states(env: Any) -> BoolArray | None:
-    """Return where episodes begin, (n,), or None if the environment does not tell."""
-    law = getattr(env.unwrapped, "initial_state_distrib", None)
-    return None if law is None else np.asarray(law) > 0
-
-
-def _checked_mask(mask: ArrayLike | None, shape: tuple[int, int]) -> BoolArray:
-    allowed = np.ones(shape, np.bool_) if mask is None else np.asarray(mask, dtype=np.bool_)
-    if allowed.shape != shape:
-        raise InvalidInput(f"mask must have shape (states, actions) = {shape}. Got {allowed.shape} instead.")
-    return allowed
-
-
-def _checked_range(limits: tuple[float, float] | None) -> tuple[float, float]:
-    if limits is None:
-        raise InvalidInput(
-            "reward_range=(low, high) is needed: this environment does not tell the range of its rewards."
-        )
-    low, high = (float(limit) for limit in limits)
-    if not -np.inf < low < high < np.inf:
-        raise InvalidInput(f"reward_range must be two finite numbers, low < high. Got {limits!r} instead.")
-    return low, high
+            over |= {key_of(state) for state in self.states if self._env.terminal(state, key)}
+        return np.array([key_of(state) not in over for state in self.states])
 
 
 def _played(allowed: BoolArray, live: BoolArray, states: list[Any], ends: bool) -> BoolArray:
     """Return the mask of the problem, (n, A) or (n + 1, A): where nothing is decided, the first action alone."""
     stuck = np.flatnonzero(live & ~allowed.any(axis=1))
     if len(stuck):
-        raise InvalidInput(f"no action is allowed in state {states[stuck[0]]}, where an episode can be.")
+        raise InvalidInput(
+            f"no action is allowed in state {states[stuck[0]]!r}, where an episode can be. Give it one, in the table "
+            "or in mask=."
+        )
     first = np.eye(1, allowed.shape[1], dtype=np.bool_)
     played = np.where(live[:, None], allowed, first)
     return np.vstack([played, first]) if ends else played
-
-
-def _features(features: Any, states: list[Any], actions: list[Any], played: BoolArray, ends: bool) -> FloatArray:
-    """Return φ of the problem's pairs, (n, A, d), or (n + 1, A, d + 1) with a coordinate that belongs to the end."""
-    if isinstance(features, str) and features != "one-hot":
-        raise InvalidInput(f"features must be 'one-hot', an array or a function. Got {features!r} instead.")
-    if callable(features):
-        vectors = [features(states[state], actions[action]) for state, action in np.argwhere(played)]
-        array = np.zeros((*played.shape, np.size(vectors[0])))
-        try:
-            array[played] = vectors
-        except ValueError as error:
-            raise InvalidInput(f"features(state, action) must return vectors of equal length ({error}).") from None
-    else:
-        array = np.arange(len(states)) if isinstance(features, str) else np.asarray(features)
-        if array.shape == (len(states),):
-            array = _one_hot(array, played)
-    if array.shape[:-1] != played.shape:
-        raise InvalidInput(
-            f"features must be the clusters of the {len(states)} states or an array of shape (states, actions, d), "
-            f"here {(*played.shape, 'd')}. Got shape {array.shape} instead."
-        )
-    if not ends:
-        return array.astype(np.float64)
-    full = np.zeros((len(states) + 1, len(actions), array.shape[2] + 1))
-    full[:-1, :, :-1][played] = array[played]
-    full[..., -1] = 1.0  # what is not played belongs to the end, or is masked
-    full[:-1, :, -1][played] = 0.0
-    return full
-
-
-def _one_hot(clusters: IntArray, played: BoolArray) -> FloatArray:
-    """Return one coordinate per pair of cluster and action, (n, A, d)."""
-    state, action = np.nonzero(played)
-    group = np.unique(clusters, return_inverse=True)[1][state] * played.shape[1] + action
-    groups, coordinate = np.unique(group, return_inverse=True)
-    array = np.zeros((*played.shape, len(groups)))
-    array[state, action, coordinate] = 1.0
-    return array
-
-
-def _outside(reward: float, offset: float, scale: float) -> str:
-    return f"reward {reward:g} is outside reward_range=({offset:g}, {offset + scale:g}). Widen the range."
