@@ -106,8 +106,8 @@ class Crash(RuntimeError):
     pass
 
 
-def crash():
-    raise Crash("database gone")
+def crash(text="database gone"):
+    raise Crash(text)
 
 
 FAULTS = {
@@ -120,7 +120,10 @@ FAULTS = {
     "fractional next state": (lambda: (0.5, 1.5), "next state 1.5"),
     "next state is None": (lambda: (0.5, None), "next state None"),
     "crash": (crash, "the simulator raised Crash: database gone"),
-    "wrong answer": (lambda: 7, "raised TypeError"),
+    "crash in two lines": (lambda: crash("no\n  disk"), "Crash: no disk$"),
+    "one value": (lambda: 7, r"step must return \(reward, next_state\)\. Got 7 instead"),
+    "three values": (lambda: (0.5, 1, {}), r"step must return \(reward, next_state\)\. Got \(0\.5, 1, \{\}\) instead"),
+    "no value": (lambda: None, r"step must return \(reward, next_state\)\. Got None instead"),
 }
 
 
@@ -138,7 +141,7 @@ def test_faults_name_the_pair_and_keep_what_was_measured(fault):
         simulator.sample(bp.Pulls(np.array([0, 3]), np.array([[3, 3]])), np.random.default_rng(0))
     assert caught.value.partial.samples == 4
     np.testing.assert_array_equal(caught.value.partial.pulls, [[3, 1]])
-    if fault == "crash":
+    if fault.startswith("crash"):
         assert isinstance(caught.value.__cause__, Crash)
 
 
@@ -159,10 +162,31 @@ def test_vectorised_faults_keep_what_came_before_them(fault):
 
 def test_vectorised_crash_and_wrong_shapes():
     pulls = bp.Pulls(np.array([0, 3]), np.array([[3, 3]]))
-    for bad in (lambda s, a, rng: crash(), lambda s, a, rng: (np.zeros(2), np.zeros(2)), lambda s, a, rng: 3):
+    for bad, message in (
+        (lambda s, a, rng: crash(), "Crash"),
+        (lambda s, a, rng: (np.zeros(2), np.zeros(2)), "shapes"),
+        (lambda s, a, rng: 3, "step must return"),
+        (lambda s, a, rng: (np.zeros(6),) * 3, "step must return"),
+    ):
         simulator = bp.CallableSimulator(MDP.problem, bad, vectorized=True)
-        with pytest.raises(bp.SimulatorError, match=r"pair \(state 0, action 0\)"):
+        with pytest.raises(bp.SimulatorError, match=r"pair \(state 0, action 0\): .*" + message):
             simulator.sample(pulls, np.random.default_rng(0))
+
+
+def test_what_cannot_be_a_simulator_is_refused_before_the_first_call():
+    for make, message in (
+        (lambda: bp.CallableSimulator(MDP.problem, 3), "step must be a function.*Got 3"),
+        (lambda: bp.CallableSimulator(MDP, step), "problem must be a Problem. Got LinearMDP"),
+        (
+            lambda: bp.CallableSimulator(MDP.problem, lambda state, action: (0, 0)),
+            r"three arguments.*\(state, action\)",
+        ),
+        (lambda: bp.ExactSimulator(MDP.problem), "LinearMDP.*Got Problem.*CallableSimulator"),
+    ):
+        with pytest.raises(bp.InvalidInput, match=message):
+            make()
+    bp.CallableSimulator(MDP.problem, lambda *arguments: (0.5, 0))
+    bp.CallableSimulator(MDP.problem, lambda state, action, rng, extra=None: (0.5, 0))
 
 
 @pytest.mark.parametrize("name", SIMULATORS)

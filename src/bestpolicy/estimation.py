@@ -67,6 +67,11 @@ class Pulls:
             pieces.append(Pulls(self.pairs[used], counts[:, used]))
         return pieces
 
+    def answered_by(self, tally: Tally) -> bool:
+        """Whether the tally has exactly what is to be simulated."""
+        same = tally.pairs is self.pairs or np.array_equal(tally.pairs, self.pairs)
+        return same and bool((tally.pulls == self.counts).all())
+
     def minus(self, tally: Tally) -> Pulls:
         """Return what is still to be simulated once `tally` is in."""
         if not np.isin(tally.pairs[tally.pulls.sum(axis=0) > 0], self.pairs).all():

@@ -7,8 +7,8 @@ have come without the interruption.
 
 Each answer is one transaction in write-ahead mode: after a crash or a kill the file holds every answer that was told
 and nothing else. One process writes at a time (an operating-system lock, which a killed process cannot leave
-behind); readers never block it. Arrays are stored as plain NumPy bytes, never pickled: reading a stranger's file runs
-no code.
+behind); readers never block it, and need no right to write. Arrays are stored as plain NumPy bytes, never pickled:
+reading a stranger's file runs no code.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ import fcntl
 import io
 import json
 import os
+import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from os import PathLike
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import scipy
@@ -32,9 +36,10 @@ from bestpolicy._version import __version__
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.estimation import Tally
 from bestpolicy.files import from_file, to_bytes
-from bestpolicy.problem import Problem
+from bestpolicy.problem import IntArray, Problem
+from bestpolicy.stopping import Check
 
-SCHEMA = 1
+SCHEMA = 2
 _APPLICATION = 0x62706F6C  # marks the file as ours
 
 _TABLES = """
@@ -45,9 +50,17 @@ CREATE TABLE answer (
     study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, query INTEGER NOT NULL,
     attempt INTEGER NOT NULL, samples INTEGER NOT NULL, tally BLOB NOT NULL, PRIMARY KEY (study, position));
 CREATE TABLE looked (
-    study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, record TEXT NOT NULL,
+    study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, record TEXT NOT NULL, policy BLOB,
     PRIMARY KEY (study, position));
-"""
+"""  # `policy` is NULL where it is that of the check before
+
+_REMEDIES = {
+    sqlite3.SQLITE_NOTADB: "Give a file that `--store` or Study(store=...) has written",
+    sqlite3.SQLITE_CORRUPT: "The file is damaged: take a copy of it that is whole",
+    sqlite3.SQLITE_FULL: "The disk is full: make room and go on with `resume`",
+    sqlite3.SQLITE_READONLY: "The file or its folder may not be written: change that, or work on a copy",
+    sqlite3.SQLITE_CANTOPEN: "Give the path of a file in a folder that exists and may be read (and written, to run)",
+}
 
 
 @dataclass(frozen=True)
@@ -91,14 +104,18 @@ class Store:
     def __init__(self, path: str | PathLike[str], *, write: bool = False) -> None:
         self.path = os.fspath(path)
         self._lock: int | None = None
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        if os.path.isdir(self.path):
+            raise InvalidInput(f"{self.path} is a folder. Give the path of a file of studies.")
         if not write and not os.path.isfile(self.path):
-            raise InvalidInput(f"no such file: {self.path}.")
+            raise InvalidInput(
+                f"no such file: {self.path}. Give a file that `--store` or Study(store=...) has written."
+            )
         if write:
             self._take_lock()
         try:
             with self._errors():
-                target = self.path if write else f"file:{self.path}?mode=ro"
-                self._db = sqlite3.connect(target, uri=not write, isolation_level=None)
+                self._db = sqlite3.connect(self.path, isolation_level=None) if write else self._open_to_read()
                 self._prepare(write)
         except BaseException:
             self.close()
@@ -114,6 +131,9 @@ class Store:
         """Close the file and give up the lock."""
         if hasattr(self, "_db"):
             self._db.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+            self._copy = None
         if self._lock is not None:
             os.unlink(self.path + "-lock")
             os.close(self._lock)
@@ -174,10 +194,11 @@ class Store:
         return None if content is None else tally_from_bytes(content)
 
     def append(self, study: int, position: int, query: int, attempt: int, tally: Tally) -> None:
-        """Store one answer, in a transaction of its own."""
+        """Store one answer, in a transaction of its own; a study that goes on has no result yet."""
         row = (study, position, query, attempt, tally.samples, tally_to_bytes(tally))
         with self._transaction():
             self._db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._db.execute("UPDATE study SET result = NULL WHERE id = ? AND result IS NOT NULL", (study,))
 
     def answers(self, study: int) -> Iterator[tuple[int, int, Tally]]:
         """Return (query, attempt, tally) of every answer, in the order in which they were told."""
@@ -188,15 +209,35 @@ class Store:
             for query, attempt, blob in rows:
                 yield query, attempt, tally_from_bytes(blob)
 
-    def record(self, study: int, checks: dict[int, dict[str, Any]], result: dict[str, Any] | None) -> None:
-        """Store checks by their position, and the result if there is one."""
+    def record(self, study: int, checks: Sequence[Check], first: int, result: dict[str, Any] | None) -> None:
+        """Store the checks from position `first` on, and the result if there is one."""
+        rows = []
+        for i in range(first, len(checks)):
+            same = i > 0 and checks[i].policy is checks[i - 1].policy
+            policy = None if same else policy_to_bytes(checks[i].policy)
+            rows.append((study, i, json.dumps(checks[i].to_dict()), policy))
         with self._transaction():
-            self._db.executemany(
-                "INSERT OR REPLACE INTO looked VALUES (?, ?, ?)",
-                [(study, position, json.dumps(check)) for position, check in checks.items()],
-            )
+            self._db.executemany("INSERT OR REPLACE INTO looked VALUES (?, ?, ?, ?)", rows)
             if result is not None:
                 self._db.execute("UPDATE study SET result = ? WHERE id = ?", (json.dumps(result), study))
+
+    def trace(self, study: int) -> list[Check]:
+        """Return the checks of a study, without their proofs; none if an older version did not store the policies."""
+        checks: list[Check] = []
+        policy: IntArray | None = None
+        with self._errors():
+            columns = [row[1] for row in self._db.execute("PRAGMA table_info(looked)")]
+            if "policy" not in columns:
+                return []
+            rows = self._db.execute("SELECT record, policy FROM looked WHERE study = ? ORDER BY position", (study,))
+            for record, blob in rows:
+                policy = policy if blob is None else policy_from_bytes(blob)
+                if policy is None:
+                    return []
+                known: dict[str, Any] = json.loads(record)
+                known = {key: inf if value is None else value for key, value in known.items()}
+                checks.append(Check(policy=policy, **known))
+        return checks
 
     def change_settings(self, study: int, settings: dict[str, Any]) -> None:
         """Store other settings of a study."""
@@ -226,6 +267,33 @@ class Store:
             checks,
         )
 
+    def _open_to_read(self) -> sqlite3.Connection:
+        """Open the file without changing anything, also in a folder where nothing may be written.
+
+        SQLite reads a file in write-ahead mode with the help of files beside it, and fails where it cannot make them.
+        Without a log the file is whole by itself; a log that a killed process has left is read with it from a copy.
+        """
+        address = f"file:{quote(os.path.abspath(self.path))}?mode=ro"
+        database = sqlite3.connect(address, uri=True, isolation_level=None)
+        try:
+            database.execute("SELECT COUNT(*) FROM sqlite_master")
+            return database
+        except sqlite3.OperationalError as error:
+            database.close()
+            if (error.sqlite_errorcode & 0xFF) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
+        log = self.path + "-wal"
+        if not os.path.exists(log) or os.path.getsize(log) == 0:
+            return sqlite3.connect(address + "&immutable=1", uri=True, isolation_level=None)
+        self._copy = tempfile.TemporaryDirectory()
+        copy = os.path.join(self._copy.name, "copy.db")
+        try:
+            shutil.copyfile(self.path, copy)
+            shutil.copyfile(log, copy + "-wal")
+        except OSError as error:
+            raise StoreError(f"cannot read {self.path}: {error.strerror}. Change its permissions.") from None
+        return sqlite3.connect(copy, isolation_level=None)
+
     def _prepare(self, write: bool) -> None:
         self._db.execute("PRAGMA busy_timeout = 10000")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -237,9 +305,14 @@ class Store:
                 f"BEGIN; PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA}; {_TABLES} COMMIT;"
             )
         elif application != _APPLICATION:
-            raise StoreError(f"{self.path} is not a file of studies.")
+            remedy = _REMEDIES[sqlite3.SQLITE_NOTADB]
+            raise StoreError(f"{self.path} is not a file of studies. {remedy}.")
         elif version > SCHEMA:
             raise StoreError(f"{self.path} was written by a newer bestpolicy (schema {version}). Upgrade to read it.")
+        elif version < SCHEMA and write:
+            self._db.executescript(
+                f"BEGIN; PRAGMA user_version = {SCHEMA}; ALTER TABLE looked ADD COLUMN policy BLOB; COMMIT;"
+            )
         if write:
             self._db.execute("PRAGMA synchronous = NORMAL")
 
@@ -279,10 +352,10 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreError(
-                f"{self.path}: {error}. What was stored before is still there; check the disk, the permissions and "
-                "that the file is one of ours."
-            ) from None
+            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            what = "is not a file of studies" if kind == sqlite3.SQLITE_NOTADB else f"cannot be used ({error})"
+            remedy = _REMEDIES.get(kind, "Check the disk and the permissions")
+            raise StoreError(f"{self.path} {what}. {remedy}; what was stored before is still there.") from None
 
 
 class StudyFile:
@@ -309,15 +382,13 @@ class StudyFile:
             raise
 
     @classmethod
-    def open(cls, path: str | PathLike[str], name: str | None) -> tuple[StudyFile, Problem, dict[str, Any]]:
-        """Open a study to go on with it; returns its problem and settings too."""
-        if not os.path.isfile(path):
-            raise InvalidInput(f"no such file: {os.fspath(path)}.")
+    def open(cls, path: str | PathLike[str], name: str) -> tuple[StudyFile, Problem, Record]:
+        """Open a study to go on with it; returns its problem and what the file says of it, too."""
         store = Store(path, write=True)
         try:
             study = store.find(name)
             record = store.read(study)
-            return cls(store, study, record.answers, record.name), store.problem(study), record.settings
+            return cls(store, study, record.answers, record.name), store.problem(study), record
         except BaseException:
             store.close()
             raise
@@ -335,9 +406,9 @@ class StudyFile:
         """Return the samples from elsewhere that the study began with."""
         return self._store.own_data(self._study)
 
-    def record(self, checks: dict[int, dict[str, Any]], result: dict[str, Any] | None) -> None:
-        """Store checks, and the result if there is one."""
-        self._store.record(self._study, checks, result)
+    def record(self, checks: Sequence[Check], first: int, result: dict[str, Any] | None) -> None:
+        """Store the checks from position `first` on, and the result if there is one."""
+        self._store.record(self._study, checks, first, result)
 
     def change_settings(self, settings: dict[str, Any]) -> None:
         """Store other settings, such as a new budget."""
@@ -376,3 +447,18 @@ def tally_from_bytes(data: bytes) -> Tally:
         return Tally(pairs, next_counts.reshape(shape), next_rewards.reshape(shape), squares)
     except (ValueError, IndexError, EOFError, TypeError) as error:
         raise StoreError(f"a stored tally is damaged ({error}).") from None
+
+
+def policy_to_bytes(policy: IntArray) -> bytes:
+    """Return a policy as NumPy bytes, in the smallest type that holds it."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, policy.astype(np.min_scalar_type(int(policy.max()))), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def policy_from_bytes(data: bytes) -> IntArray:
+    """Read a policy that `policy_to_bytes` wrote."""
+    try:
+        return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False).astype(np.int64)
+    except (ValueError, EOFError, TypeError) as error:
+        raise StoreError(f"a stored policy is damaged ({error}).") from None

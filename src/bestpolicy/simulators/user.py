@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from math import isnan
 from typing import Any
 
 import numpy as np
 
-from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.errors import InvalidInput, SimulatorError, one_line
 from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.inputs import function
 from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
 
 _BLOCK = 2**18
@@ -36,12 +38,12 @@ class CallableSimulator:
     """
 
     def __init__(self, problem: Problem, step: Callable[..., tuple[Any, Any]], *, vectorized: bool = False) -> None:
-        if not callable(step):
-            raise InvalidInput(f"step must be a function of (state, action, rng). Got {step!r} instead.")
+        if not isinstance(problem, Problem):
+            raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
         self._problem = problem
-        self.step = step
+        self.step = function("step", step, "step(state, action, rng) -> (reward, next_state)")
         self.vectorized = vectorized
-        self._takes_stage = problem.horizon is not None and _has_stage_parameter(step)
+        self._takes_stage = _takes_stage(problem, step)
 
     @property
     def problem(self) -> Problem:
@@ -73,9 +75,13 @@ class CallableSimulator:
         rewards, next_states = np.empty(len(states)), np.empty(len(states), dtype=np.int64)
         for i, (state, action) in enumerate(zip(states.tolist(), actions.tolist(), strict=True)):
             try:
-                reward, next_state = self.step(state, action, rng, **extra)
+                answer = self.step(state, action, rng, **extra)
             except Exception as error:
-                return rewards[:i], next_states[:i], (_raised(error), error)
+                return rewards[:i], next_states[:i], (one_line(error), error)
+            try:
+                reward, next_state = answer
+            except (TypeError, ValueError):
+                return rewards[:i], next_states[:i], (_not_two(answer), None)
             problem = _fault(reward, next_state, self.problem.states)
             if problem:
                 return rewards[:i], next_states[:i], (problem, None)
@@ -88,9 +94,12 @@ class CallableSimulator:
         nothing = np.empty(0), np.empty(0, dtype=np.int64)
         try:
             answer = self.step(states, actions, rng, **extra)
-            rewards, next_states = (np.asarray(part) for part in answer)
         except Exception as error:
-            return *nothing, (f"{_raised(error)} (vectorised call that starts at this pair)", error)
+            return *nothing, (f"{one_line(error)} (vectorised call that starts at this pair)", error)
+        try:
+            rewards, next_states = (np.asarray(part) for part in answer)
+        except (TypeError, ValueError):
+            return *nothing, (_not_two(answer), None)
         if rewards.shape != states.shape or next_states.shape != states.shape:
             shapes = f"{rewards.shape} and {next_states.shape}"
             return *nothing, (f"step returned arrays of shapes {shapes}, expected {states.shape} twice.", None)
@@ -133,22 +142,44 @@ def _fault(reward: Any, next_state: Any, states: int) -> str | None:
         value = float(reward)
     except (TypeError, ValueError):
         return f"reward {reward!r} is not a number."
-    if not 0.0 <= value <= 1.0:  # also catches NaN
-        return f"reward {value!r} is not in [0, 1]. Map rewards there affinely; clipping them would bias the answer."
+    if isnan(value):
+        return "reward nan is not a number in [0, 1]. Find out why: leaving such samples out would bias the answer."
+    if not 0.0 <= value <= 1.0:
+        return (
+            f"reward {value!r} is not in [0, 1]. Map rewards there: (reward - lowest) / (highest - lowest), with the "
+            "lowest and highest that can ever occur; clipping them would bias the answer."
+        )
     try:
         known = float(next_state) == int(next_state) and 0 <= int(next_state) < states
     except (TypeError, ValueError, OverflowError):
         known = False
-    shown = f"{next_state:g}" if isinstance(next_state, int | float | np.number) else repr(next_state)
-    return None if known else f"next state {shown} is not one of 0..{states - 1}."
+    shown = f"{next_state:g}" if isinstance(next_state, int | float | np.number) else _short(next_state)
+    if known:
+        return None
+    return f"next state {shown} is not one of 0..{states - 1}. Return the number of a state, counted from 0."
 
 
-def _raised(error: Exception) -> str:
-    return f"the simulator raised {type(error).__name__}: {error}"
+def _not_two(answer: Any) -> str:
+    return f"step must return (reward, next_state). Got {_short(answer)} instead."
 
 
-def _has_stage_parameter(step: Callable[..., Any]) -> bool:
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _takes_stage(problem: Problem, step: Callable[..., Any]) -> bool:
+    """Whether the function wants to know the stage; complain if it cannot be called at all."""
     try:
-        return "stage" in inspect.signature(step).parameters
+        signature = inspect.signature(step)
     except (TypeError, ValueError):
         return False
+    staged = problem.horizon is not None and "stage" in signature.parameters
+    try:
+        signature.bind(0, 0, None, **({"stage": 0} if staged else {}))
+    except TypeError:
+        more = ", and may take one named stage" if problem.horizon is not None else ""
+        raise InvalidInput(
+            f"step must take three arguments, step(state, action, rng){more}. Its signature is {signature} instead."
+        ) from None
+    return staged
