@@ -230,7 +230,7 @@ class Study:
                 raise InvalidInput(f"{error} If it is your own, pass it: Study.resume(..., algorithm=...).") from None
         elif (own.name, parameters_of(own)) != (settings["algorithm"], settings["parameters"]):
             raise InvalidInput(
-                f"the study was begun with algorithm {settings['algorithm']!r} and parameters {settings['parameters']}. "
+                f"the study was begun with algorithm {settings['algorithm']!r} and {settings['parameters']}. "
                 f"Got {own.name!r} with {parameters_of(own)} instead; pass the same."
             )
         study = cls.__new__(cls)
