@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import resource
@@ -341,8 +342,27 @@ def test_tallies_survive_the_journey():
     again = tally_from_bytes(tally_to_bytes(tally))
     for name in ("pairs", "next_counts", "next_rewards", "squared_rewards"):
         np.testing.assert_array_equal(getattr(again, name), getattr(tally, name))
-    with pytest.raises(bp.StoreError, match="damaged"):
-        tally_from_bytes(tally_to_bytes(tally)[:-9])
+    empty = tally_from_bytes(tally_to_bytes(bp.Tally.empty(mdp.problem)))
+    assert empty.next_counts.shape == (2, 0, 5)
+    for damaged in (
+        tally_to_bytes(tally)[:-8],
+        tally_to_bytes(tally)[:20],
+        b"",
+        b"hello",
+        tally_to_bytes(tally) + b"x",
+    ):
+        with pytest.raises(bp.StoreError, match="damaged"):
+            tally_from_bytes(damaged)
+
+
+def test_tallies_of_the_first_version_can_be_read():
+    buffer = io.BytesIO()
+    for array in ([1, 2, 3], [4, 5], [1, 5], [7, 8], [0.5, 2.0], [[0.25, 1.5]]):
+        np.lib.format.write_array(buffer, np.array(array))
+    tally = tally_from_bytes(buffer.getvalue())
+    np.testing.assert_array_equal(tally.next_counts, [[[0, 7, 0], [0, 0, 8]]])
+    np.testing.assert_array_equal(tally.next_rewards, [[[0, 0.5, 0], [0, 0, 2]]])
+    np.testing.assert_array_equal(tally.squared_rewards, [[0.25, 1.5]])
 
 
 def test_resuming_with_another_simulator_is_refused(tmp_path):

@@ -77,6 +77,8 @@ class Batch:
         del self.waiting[query.index]
         if self.waiting:
             return None
+        if len(self._answers) == 1:
+            return self._answers[query.index]
         # Summed in the order of the queries, whatever the order of the answers: the same bits each time.
         answers = [answer for _, answer in sorted(self._answers.items())]
         return sum(answers[1:], start=answers[0])
@@ -131,5 +133,6 @@ def check_tally(problem: Problem, tally: Any) -> None:
             "does it belong to another problem?"
         )
     rewards, counts = tally.next_rewards, tally.next_counts
-    if not ((rewards >= 0) & (rewards <= counts * (1 + 1e-9))).all():  # also catches NaN
+    lowest, room = rewards.min(initial=0.0), (counts * (1 + 1e-9) - rewards).min(initial=0.0)
+    if not (lowest >= 0 and room >= 0):  # also catches NaN
         raise InvalidInput("the tally has rewards that are not in [0, 1]. Map them there affinely, do not clip.")

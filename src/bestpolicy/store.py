@@ -36,7 +36,7 @@ from bestpolicy._version import __version__
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.estimation import Tally
 from bestpolicy.files import from_file, to_bytes
-from bestpolicy.problem import IntArray, Problem
+from bestpolicy.problem import FloatArray, IntArray, Problem
 from bestpolicy.stopping import Check
 
 SCHEMA = 2
@@ -53,6 +53,8 @@ CREATE TABLE looked (
     study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, record TEXT NOT NULL, policy BLOB,
     PRIMARY KEY (study, position));
 """  # `policy` is NULL where it is that of the check before
+
+_TALLY = b"tally 2\n"
 
 _REMEDIES = {
     sqlite3.SQLITE_NOTADB: "Give a file that `--store` or Study(store=...) has written",
@@ -194,11 +196,10 @@ class Store:
         return None if content is None else tally_from_bytes(content)
 
     def append(self, study: int, position: int, query: int, attempt: int, tally: Tally) -> None:
-        """Store one answer, in a transaction of its own; a study that goes on has no result yet."""
+        """Store one answer, in a transaction of its own."""
         row = (study, position, query, attempt, tally.samples, tally_to_bytes(tally))
-        with self._transaction():
+        with self._errors():  # one statement is a transaction by itself
             self._db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?, ?)", row)
-            self._db.execute("UPDATE study SET result = NULL WHERE id = ? AND result IS NOT NULL", (study,))
 
     def answers(self, study: int) -> Iterator[tuple[int, int, Tally]]:
         """Return (query, attempt, tally) of every answer, in the order in which they were told."""
@@ -220,6 +221,11 @@ class Store:
             self._db.executemany("INSERT OR REPLACE INTO looked VALUES (?, ?, ?, ?)", rows)
             if result is not None:
                 self._db.execute("UPDATE study SET result = ? WHERE id = ?", (json.dumps(result), study))
+
+    def reopen(self, study: int) -> None:
+        """Forget the result of a study that goes on."""
+        with self._transaction():
+            self._db.execute("UPDATE study SET result = NULL WHERE id = ?", (study,))
 
     def trace(self, study: int) -> list[Check]:
         """Return the checks of a study, without their proofs; none if an older version did not store the policies."""
@@ -361,8 +367,9 @@ class Store:
 class StudyFile:
     """One study in a file, as the `Study` itself uses it."""
 
-    def __init__(self, store: Store, study: int, position: int, name: str) -> None:
+    def __init__(self, store: Store, study: int, position: int, name: str, ended: bool = False) -> None:
         self._store, self._study, self._position, self.name = store, study, position, name
+        self._ended = ended
 
     @classmethod
     def create(
@@ -388,13 +395,17 @@ class StudyFile:
         try:
             study = store.find(name)
             record = store.read(study)
-            return cls(store, study, record.answers, record.name), store.problem(study), record
+            file = cls(store, study, record.answers, record.name, record.result is not None)
+            return file, store.problem(study), record
         except BaseException:
             store.close()
             raise
 
     def append(self, query: int, attempt: int, tally: Tally) -> None:
         """Store one answer."""
+        if self._ended:
+            self._store.reopen(self._study)
+            self._ended = False
         self._store.append(self._study, self._position, query, attempt, tally)
         self._position += 1
 
@@ -420,33 +431,53 @@ class StudyFile:
 
 
 def tally_to_bytes(tally: Tally) -> bytes:
-    """Return a tally as NumPy bytes; of the next states only those that occurred."""
+    """Return a tally as bytes; of the next states only those that occurred.
+
+    A mark, four whole numbers (stages, pairs, states, and cells in use), and then the arrays one after the other, all
+    little-endian with eight bytes a number.
+    """
     cells = np.flatnonzero(tally.next_counts)
-    buffer = io.BytesIO()
-    for array in (
-        np.array(tally.next_counts.shape),
-        tally.pairs,
-        cells,
-        tally.next_counts.ravel()[cells],
-        tally.next_rewards.ravel()[cells],
-        tally.squared_rewards,
-    ):
-        np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
-    return buffer.getvalue()
+    sizes = np.array([*tally.next_counts.shape, len(cells)], "<i8")
+    counts, rewards = tally.next_counts.ravel()[cells], tally.next_rewards.ravel()[cells]
+    whole = (array.astype("<i8", copy=False).tobytes() for array in (sizes, tally.pairs, cells, counts))
+    real = (array.astype("<f8", copy=False).tobytes() for array in (rewards, tally.squared_rewards))
+    return b"".join((_TALLY, *whole, *real))
 
 
 def tally_from_bytes(data: bytes) -> Tally:
     """Read a tally that `tally_to_bytes` wrote."""
-    buffer = io.BytesIO(data)
     try:
-        shape, pairs, cells, counts, rewards, squares = (
-            np.lib.format.read_array(buffer, allow_pickle=False) for _ in range(6)
-        )
-        next_counts, next_rewards = np.zeros(shape.prod(), np.int64), np.zeros(shape.prod())
-        next_counts[cells], next_rewards[cells] = counts, rewards
-        return Tally(pairs, next_counts.reshape(shape), next_rewards.reshape(shape), squares)
+        if not data.startswith(_TALLY):
+            return _tally_of_the_first_version(data)
+        start = len(_TALLY)
+        stages, pairs, states, used = np.frombuffer(data, "<i8", 4, start).tolist()
+        if min(stages, pairs, states, used) < 0 or len(data) != start + 8 * (4 + pairs + 3 * used + stages * pairs):
+            raise ValueError("its length does not fit")
+        whole = np.frombuffer(data, "<i8", pairs + 2 * used, start + 32).astype(np.int64)
+        real = np.frombuffer(data, "<f8", used + stages * pairs, start + 32 + whole.nbytes).astype(np.float64)
+        index, cells, counts = whole[:pairs], whole[pairs : pairs + used], whole[pairs + used :]
+        return _spread((stages, pairs, states), index, cells, counts, real[:used], real[used:])
     except (ValueError, IndexError, EOFError, TypeError) as error:
-        raise StoreError(f"a stored tally is damaged ({error}).") from None
+        raise StoreError(f"a stored tally is damaged ({error}). Take a copy of the file that is whole.") from None
+
+
+def _tally_of_the_first_version(data: bytes) -> Tally:
+    buffer = io.BytesIO(data)
+    shape, *arrays = (np.lib.format.read_array(buffer, allow_pickle=False) for _ in range(6))
+    return _spread(tuple(shape.tolist()), *arrays)
+
+
+def _spread(
+    shape: tuple[int, ...],
+    pairs: IntArray,
+    cells: IntArray,
+    counts: IntArray,
+    rewards: FloatArray,
+    squares: FloatArray,
+) -> Tally:
+    next_counts, next_rewards = np.zeros(shape, np.int64), np.zeros(shape)
+    next_counts.ravel()[cells], next_rewards.ravel()[cells] = counts, rewards
+    return Tally(pairs, next_counts, next_rewards, squares.reshape(shape[:2]))
 
 
 def policy_to_bytes(policy: IntArray) -> bytes:

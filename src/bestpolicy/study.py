@@ -428,8 +428,8 @@ class Study:
         pulls = self._wanted
         if limit is not None:
             pulls = cut(pulls, limit - self.samples, self.algorithm.anytime)
-        self._batch = Batch()
         if pulls.total == 0:
+            self._batch = Batch()
             if not self._replaying:
                 self.stop(Outcome.BUDGET)
             return
