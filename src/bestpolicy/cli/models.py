@@ -32,11 +32,13 @@ class Count(click.ParamType[int]):
 
 def load_model(model: str) -> LinearMDP:
     """Load an instance by name or a model file."""
+    _refuse_folder(model)
     return LinearMDP.load(model) if _is_file(model) else instances.load(model)
 
 
 def load_arrays(model: str) -> tuple[Problem, FloatArray | None, FloatArray | None]:
     """Load a problem and, if known, θ (stages, d) and μ (stages, S, d), without judging them."""
+    _refuse_folder(model)
     if not _is_file(model):
         mdp = instances.load(model)
         return mdp.problem, mdp.theta, mdp.mu
@@ -46,6 +48,11 @@ def load_arrays(model: str) -> tuple[Problem, FloatArray | None, FloatArray | No
     if theta is None or mu is None:
         return problem, None, None
     return problem, *stage_parameters(problem, theta, mu)
+
+
+def _refuse_folder(model: str) -> None:
+    if os.path.isdir(model):
+        raise InvalidInput(f"{model} is a folder. Give an .npz file, or the name of a built-in instance.")
 
 
 def _is_file(model: str) -> bool:
