@@ -195,6 +195,17 @@ def test_tell_refuses_what_was_not_asked_and_loses_nothing():
     assert study.samples == samples == tally.samples
 
 
+def test_pairs_that_were_not_simulated_may_be_left_out():
+    study, simulator = bp.Study(MDP.problem, epsilon=0.2, delta=0.1, seed=0, algorithm="tight"), bp.ExactSimulator(MDP)
+    for _ in range(3):
+        (query,) = study.ask()
+        used = query.pulls.counts.any(axis=0)
+        pulls = bp.Pulls(query.pulls.pairs[used], query.pulls.counts[:, used])
+        study.tell(query, simulator.sample(pulls, query.rng()))
+    assert not used.all()
+    assert study.ask()[0].index == 3
+
+
 def test_partial_answers_add_up():
     study = bp.Study(MDP.problem, epsilon=0.2, delta=0.1, seed=0)
     simulator = bp.ExactSimulator(MDP)

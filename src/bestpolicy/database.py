@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from typing import Any
 from urllib.parse import quote
@@ -81,7 +81,8 @@ class Database:
             self._copy.cleanup()
             self._copy = None
         if self._lock is not None:
-            os.unlink(self.path + "-lock")
+            with suppress(FileNotFoundError):  # somebody may have removed the folder
+                os.unlink(self.path + "-lock")
             os.close(self._lock)
             self._lock = None
 

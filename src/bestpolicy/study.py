@@ -338,7 +338,7 @@ class Study:
             return
         check_tally(self.problem, tally)
         rest = None if current.pulls.answered_by(tally) else current.pulls.minus(tally)
-        if rest is not None and not partial:
+        if rest is not None and rest.total and not partial:
             raise InvalidInput(
                 f"query {query.index} asked for {current.pulls.total} samples, the tally has {tally.samples}. "
                 "Tell all of them, or pass partial=True to be asked for the rest."
