@@ -173,6 +173,33 @@ def test_vectorised_crash_and_wrong_shapes():
             simulator.sample(pulls, np.random.default_rng(0))
 
 
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_rewards_of_another_range_are_mapped_and_reported_in_their_own_units(vectorized):
+    """The same dice with rewards ten times as large, less three: the same run, and ten times the ε."""
+
+    def ten_times(*arguments):
+        rewards, following = (vectorized_step if vectorized else step)(*arguments)
+        return 10 * rewards - 3, following
+
+    plain = bp.CallableSimulator(MDP.problem, vectorized_step if vectorized else step, vectorized=vectorized)
+    scaled = bp.CallableSimulator(MDP.problem, ten_times, vectorized=vectorized, reward_range=(-3, 7))
+    settings = {"delta": 0.1, "algorithm": "tight", "seed": 0, "max_samples": 2000}
+    ours = bp.identify(scaled, epsilon=1.0, **settings)
+    theirs = bp.identify(plain, epsilon=0.1, **settings)
+    assert ours.samples == theirs.samples
+    assert ours.epsilon == pytest.approx(10 * theirs.epsilon)
+    assert [c.gap for c in ours.checks] == pytest.approx([10 * c.gap for c in theirs.checks])
+    with pytest.raises(bp.SimulatorError, match=r"reward -3.0 is not in \[0, 7\]. Give reward_range"):
+        bp.identify(
+            bp.CallableSimulator(MDP.problem, ten_times, vectorized=vectorized, reward_range=(0, 7)),
+            epsilon=1,
+            **settings,
+        )
+    for nonsense in (3, (1, 0), (0, np.inf), (0, "x"), (0, 1, 2)):
+        with pytest.raises(bp.InvalidInput, match="reward_range must be two finite numbers"):
+            bp.CallableSimulator(MDP.problem, step, reward_range=nonsense)
+
+
 def test_what_cannot_be_a_simulator_is_refused_before_the_first_call():
     for make, message in (
         (lambda: bp.CallableSimulator(MDP.problem, 3), "step must be a function.*Got 3"),

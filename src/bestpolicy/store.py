@@ -43,7 +43,7 @@ class Record:
     ----------
     name, fingerprint, created : str
     settings : dict
-        epsilon, delta, algorithm and its parameters, seed, max_samples, calls_per_query, model.
+        epsilon, delta, algorithm and its parameters, seed, max_samples, calls_per_query, origin and others.
     versions : dict
     result : dict or None
         As printed by ``--json``, once the study has ended.

@@ -110,7 +110,11 @@ class Study:
                 f"algorithm {self.algorithm.name!r} cannot use own data: its proof needs the set of pairs that will be "
                 "sampled, and all it is tuned by, fixed before any sample. Use 'gss' or 'gss-e', or leave own_data out."
             )
-        self._start(own_data, None if store is None else file_path("store", store))
+        try:
+            self._start(own_data, None if store is None else file_path("store", store))
+        except BaseException:
+            self.close()
+            raise
 
     def _set_up(self, problem: Problem, settings: dict[str, Any], algorithm: str | Algorithm | None, name: str) -> None:
         """Check everything that was given; nothing runs yet."""
