@@ -11,6 +11,12 @@ if __name__ == "__main__":
         Client(cluster) as client,
     ):
         result = bp.identify(
-            simulator, epsilon=0.5, delta=0.1, seed=0, executor=client.get_executor(), calls_per_query=20_000
+            simulator,
+            epsilon=0.1,
+            delta=0.1,
+            algorithm="tight",
+            seed=0,
+            executor=client.get_executor(),
+            calls_per_query=50,
         )
     print(result.explanation)

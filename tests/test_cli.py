@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import shlex
 import signal
 import subprocess
 import sys
@@ -114,6 +115,125 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     assert "interrupted" in run("studies", store).stdout
 
 
+@pytest.mark.parametrize("delay", [0.03, 0.1, 0.3])
+def test_ctrl_c_is_quiet_from_the_first_moment_on(delay):
+    script = "import sys, bestpolicy_command as b; sys.argv[1:] = ['instances']; print(flush=True); b.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.readline()
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "Interrupted.\n")
+
+
+def strict_json(text):
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_every_json_is_valid(tmp_path):
+    store, certificate = tmp_path / "run.db", tmp_path / "certificate.json"
+    asked = ("--epsilon", 0.5, "--delta", 0.1)
+    for arguments in (
+        ("identify", "two-state", *asked, "--algorithm", "tight", "--store", store, "--certificate", certificate),
+        ("identify", "two-state", *asked, "--max-samples", 3, "--store", store, "--name", "short"),
+        ("resume", store, "--name", "study"),
+        ("resume", store, "--name", "short"),
+        ("studies", store),
+        ("verify", certificate, "--model", "two-state"),
+        ("bounds", "two-state", *asked, "--max-seconds", 5),
+        ("design", "two-state"),
+        ("check", "two-state", "--samples", 100),
+        ("instances",),
+    ):
+        done = run(*arguments, "--json")
+        assert done.returncode in (0, 3), done.stderr
+        strict_json(done.stdout)
+
+
+def test_a_study_that_has_ended_is_answered_from_its_file(tmp_path):
+    """At once, also when its model is gone; a certificate can still be had."""
+    model, store, certificate = tmp_path / "mine.npz", tmp_path / "run.db", tmp_path / "certificate.json"
+    bp.instances.load("two-state").save(model)
+    arguments = ("--epsilon", 0.3, "--delta", 0.1, "--seed", 1, "--algorithm", "tight", "--store", store, "--json")
+    first = run("identify", model, *arguments)
+    model.unlink()
+    with mock.patch.object(bp.algorithms.Tight, "run", side_effect=AssertionError("replayed")):
+        again = run("resume", store, "--json")
+        assert "within" in run("resume", store).stdout
+    assert again.returncode == 0
+    assert "has ended" in again.stderr
+    assert json.loads(again.stdout) == json.loads(first.stdout)
+    with Store(store) as file:
+        assert file.read(file.find(None)).result["model"] == str(model)
+    assert run("resume", store, "--certificate", certificate).returncode == 0
+    assert run("verify", certificate).returncode == 0
+
+
+def test_a_replay_that_takes_long_says_so(tmp_path, monkeypatch):
+    store = tmp_path / "run.db"
+    run(
+        "identify", "two-state", "--epsilon", 0.01, "--delta", 0.1, "--seed", 1, "--store", store, "--max-samples", 1000
+    )
+    monkeypatch.setattr("bestpolicy.cli.progress._PATIENCE", -1.0)
+    done = run("resume", store, "--max-samples", 2000)
+    assert done.stderr.count("Note: replaying ") == 1
+    assert "stored answers" in done.stderr
+    monkeypatch.undo()
+    assert "replaying" not in run("resume", store, "--max-samples", 3000).stderr
+
+
+def test_to_go_on_says_what_to_type(tmp_path):
+    store, certificate = tmp_path / "my run.db", tmp_path / "certificate.json"
+    settings = ("--epsilon", 0.1, "--delta", 0.05, "--seed", 0, "--store", store)
+    done = run("identify", "riverswim", *settings, "--max-samples", "1e6", "--certificate", certificate)
+    assert done.returncode == 3
+    assert f"Note: {certificate} was not written, because nothing is certified" in " ".join(done.stderr.split())
+    assert not certificate.exists()
+    for _ in range(3):
+        line = next(line for line in done.stderr.splitlines() if line.startswith("To go on: bestpolicy resume"))
+        assert "--max-samples" in line
+        done = run(*shlex.split(line.removeprefix("To go on: bestpolicy ")))
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0
+    assert_one_error_line(run("resume", store, "--max-samples", 5), "--max-samples must be at least", "used so far")
+    line = run("identify", "riverswim", *settings, "--name", "tight", "--algorithm", "tight", "--max-samples", "2e5")
+    assert "so far the policy is certified to be within" in " ".join(line.stdout.split())
+    listed = {row["name"]: row for row in json.loads(run("studies", store, "--json").stdout)}
+    assert listed["tight"]["forecast"] == pytest.approx(bp.Study.resume(store, "tight").forecast())
+
+
+def test_a_certificate_that_cannot_be_written_loses_no_result():
+    settings = ("--epsilon", 0.5, "--delta", 0.1, "--certificate", "/dev/full", "--json")
+    done = run("identify", "two-state", *settings)
+    assert json.loads(done.stdout)["certified"]
+    assert_one_error_line(done, "cannot write /dev/full: No space left on device")
+
+
+def test_studies_whose_simulator_is_not_known(tmp_path):
+    store, mdp = tmp_path / "run.db", random_mdp(0)
+    bp.identify(bp.ExactSimulator(mdp), epsilon=0.5, delta=0.1, seed=0, max_samples=100, store=store)
+    assert_one_error_line(run("resume", store, "--max-samples", 1000), "not written by", "Study.resume")
+    mdp.save(tmp_path / "model.npz")
+    settings = ("--epsilon", 0.5, "--delta", 0.1, "--store", store, "--name", "moved", "--max-samples", 100)
+    assert run("identify", tmp_path / "model.npz", *settings).returncode == 3
+    (tmp_path / "model.npz").rename(tmp_path / "elsewhere.npz")
+    more = ("resume", store, "--name", "moved", "--max-samples", 200)
+    assert_one_error_line(run(*more), "no such file", "If it has moved: --model PATH")
+    assert run(*more, "--model", tmp_path / "elsewhere.npz").returncode == 3
+
+
+def test_without_matplotlib_a_figure_is_refused_before_the_search():
+    with mock.patch("bestpolicy.cli.bounds.find_spec", return_value=None):
+        done = run("bounds", "two-state", "--epsilon", 0, "--delta", 0.1, "--figure", "x.svg")
+    assert_one_error_line(done, "--figure needs matplotlib", "bestpolicy[report]")
+
+
 def _answers(store: Path) -> int:
     try:
         with Store(store) as file:
@@ -156,6 +276,7 @@ def broken_files(folder: Path) -> dict[str, tuple[Path, tuple[str, ...]]]:
     cases: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
         "nan": (good | {"features": nan}, ("state 1, action 2", "finite")),
         "shape": (good | {"theta": np.ones(7)}, ("theta must have shape", "(7,)")),
+        "transposed": (good | {"mu": good["mu"].T}, ("mu must have shape", "Transpose it")),
         "rows": (good | {"mu": 1.3 * good["mu"]}, ("0.3", "Rescale mu")),
         "negative": (good | {"mu": negative}, ("smallest transition probability", "Correct mu")),
         "rewards": (good | {"theta": 3 * good["theta"]}, ("largest mean reward", "affinely")),
@@ -213,15 +334,22 @@ def test_bad_files_give_one_error_line(tmp_path):
         (("identify", "riverswim", "--epsilon", 0.1, "--delta", 0.1, "--algorithm", "gsss"), ("'gss'",)),
         (("identify", "riverswim", "--epsilon", 0.1, "--delta", 0.1, "--seed", -3), ("seed",)),
         (("identify", "riverswim", "--epsilon", 0.1, "--delta", 0.1, "--max-samples", "1.5"), ("1.5",)),
-        (("identify", "riverswim", "--epsilon", 0.1, "--delta", 0.1, "--max-seconds", "-1"), ("max_seconds",)),
-        (("identfy", "riverswim"), ("identfy",)),
+        (
+            ("identify", "riverswim", "--epsilon", 0.1, "--delta", 0.1, "--max-seconds", "-1"),
+            ("--max-seconds must be",),
+        ),
+        (("identfy", "riverswim"), ("identfy", "--help")),
+        (("identify", "grid", "--epsilon", 1, "--delta", 0.1, "--name", "x"), ("--name", "--store FILE")),
+        (("identify", "/", "--epsilon", 1, "--delta", 0.1), ("/ is a folder",)),
+        (("studies", "nowhere.db"), ("no such file: nowhere.db. Give a file that",)),
+        (("studies", __file__), ("is not a file of studies. Give a file that",)),
         (("design", "riverswim", "--tolerance", "-1"), ("tolerance",)),
         (("design", "nowhere.npz"), ("no such file",)),
         (("check", "gridd"), ("'grid'",)),
         (("bounds", "grid", "--epsilon", 0, "--delta", 0.1, "--tolerance", -1), ("tolerance",)),
         (("identify", "grid", "--epsilon", 1, "--delta", 0.1, "--certificate", "no/such/c.json"), ("no/such",)),
-        (("identify", "grid", "--epsilon", 1, "--delta", 0.1, "--workers", 0), ("workers",)),
-        (("identify", "grid", "--epsilon", 1, "--delta", 0.1, "--max-samples", 0), ("max_samples",)),
+        (("identify", "grid", "--epsilon", 1, "--delta", 0.1, "--workers", 0), ("--workers must",)),
+        (("identify", "grid", "--epsilon", 1, "--delta", 0.1, "--max-samples", 0), ("--max-samples must be",)),
         (("demo", "--output", "/proc/nowhere"), ("/proc/nowhere",)),
     ],
 )

@@ -106,8 +106,8 @@ class Crash(RuntimeError):
     pass
 
 
-def crash():
-    raise Crash("database gone")
+def crash(text="database gone"):
+    raise Crash(text)
 
 
 FAULTS = {
@@ -120,7 +120,10 @@ FAULTS = {
     "fractional next state": (lambda: (0.5, 1.5), "next state 1.5"),
     "next state is None": (lambda: (0.5, None), "next state None"),
     "crash": (crash, "the simulator raised Crash: database gone"),
-    "wrong answer": (lambda: 7, "raised TypeError"),
+    "crash in two lines": (lambda: crash("no\n  disk"), "Crash: no disk$"),
+    "one value": (lambda: 7, r"step must return \(reward, next_state\)\. Got 7 instead"),
+    "three values": (lambda: (0.5, 1, {}), r"step must return \(reward, next_state\)\. Got \(0\.5, 1, \{\}\) instead"),
+    "no value": (lambda: None, r"step must return \(reward, next_state\)\. Got None instead"),
 }
 
 
@@ -138,7 +141,7 @@ def test_faults_name_the_pair_and_keep_what_was_measured(fault):
         simulator.sample(bp.Pulls(np.array([0, 3]), np.array([[3, 3]])), np.random.default_rng(0))
     assert caught.value.partial.samples == 4
     np.testing.assert_array_equal(caught.value.partial.pulls, [[3, 1]])
-    if fault == "crash":
+    if fault.startswith("crash"):
         assert isinstance(caught.value.__cause__, Crash)
 
 
@@ -159,10 +162,58 @@ def test_vectorised_faults_keep_what_came_before_them(fault):
 
 def test_vectorised_crash_and_wrong_shapes():
     pulls = bp.Pulls(np.array([0, 3]), np.array([[3, 3]]))
-    for bad in (lambda s, a, rng: crash(), lambda s, a, rng: (np.zeros(2), np.zeros(2)), lambda s, a, rng: 3):
+    for bad, message in (
+        (lambda s, a, rng: crash(), "Crash"),
+        (lambda s, a, rng: (np.zeros(2), np.zeros(2)), "shapes"),
+        (lambda s, a, rng: 3, "step must return"),
+        (lambda s, a, rng: (np.zeros(6),) * 3, "step must return"),
+    ):
         simulator = bp.CallableSimulator(MDP.problem, bad, vectorized=True)
-        with pytest.raises(bp.SimulatorError, match=r"pair \(state 0, action 0\)"):
+        with pytest.raises(bp.SimulatorError, match=r"pair \(state 0, action 0\): .*" + message):
             simulator.sample(pulls, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_rewards_of_another_range_are_mapped_and_reported_in_their_own_units(vectorized):
+    """The same dice with rewards ten times as large, less three: the same run, and ten times the ε."""
+
+    def ten_times(*arguments):
+        rewards, following = (vectorized_step if vectorized else step)(*arguments)
+        return 10 * rewards - 3, following
+
+    plain = bp.CallableSimulator(MDP.problem, vectorized_step if vectorized else step, vectorized=vectorized)
+    scaled = bp.CallableSimulator(MDP.problem, ten_times, vectorized=vectorized, reward_range=(-3, 7))
+    settings = {"delta": 0.1, "algorithm": "tight", "seed": 0, "max_samples": 2000}
+    ours = bp.identify(scaled, epsilon=1.0, **settings)
+    theirs = bp.identify(plain, epsilon=0.1, **settings)
+    assert ours.samples == theirs.samples
+    assert ours.epsilon == pytest.approx(10 * theirs.epsilon)
+    assert [c.gap for c in ours.checks] == pytest.approx([10 * c.gap for c in theirs.checks])
+    with pytest.raises(bp.SimulatorError, match=r"reward -3.0 is not in \[0, 7\]. Give reward_range"):
+        bp.identify(
+            bp.CallableSimulator(MDP.problem, ten_times, vectorized=vectorized, reward_range=(0, 7)),
+            epsilon=1,
+            **settings,
+        )
+    for nonsense in (3, (1, 0), (0, np.inf), (0, "x"), (0, 1, 2)):
+        with pytest.raises(bp.InvalidInput, match="reward_range must be two finite numbers"):
+            bp.CallableSimulator(MDP.problem, step, reward_range=nonsense)
+
+
+def test_what_cannot_be_a_simulator_is_refused_before_the_first_call():
+    for make, message in (
+        (lambda: bp.CallableSimulator(MDP.problem, 3), "step must be a function.*Got 3"),
+        (lambda: bp.CallableSimulator(MDP, step), "problem must be a Problem. Got LinearMDP"),
+        (
+            lambda: bp.CallableSimulator(MDP.problem, lambda state, action: (0, 0)),
+            r"three arguments.*\(state, action\)",
+        ),
+        (lambda: bp.ExactSimulator(MDP.problem), "LinearMDP.*Got Problem.*CallableSimulator"),
+    ):
+        with pytest.raises(bp.InvalidInput, match=message):
+            make()
+    bp.CallableSimulator(MDP.problem, lambda *arguments: (0.5, 0))
+    bp.CallableSimulator(MDP.problem, lambda state, action, rng, extra=None: (0.5, 0))
 
 
 @pytest.mark.parametrize("name", SIMULATORS)

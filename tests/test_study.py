@@ -54,12 +54,78 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
         ({"max_samples": 0}, "max_samples must be a whole number of at least 1"),
         ({"algorithm": "gs"}, "Did you mean 'gss'"),
         ({"algorithm": "gss-e"}, "use 'gss'"),
-        ({"algorithm": bp.algorithms.GSS, "delta": 2}, "delta"),
+        ({"algorithm": bp.algorithms.GSS}, "algorithm must be an Algorithm or the name of one"),
+        ({"algorithm": 3}, r"algorithm must be .*\(gss.*Got 3"),
+        ({"max_seconds": -1}, "max_seconds must be a finite number > 0. Got -1"),
+        ({"query_seconds": -1}, "query_seconds must be"),
+        ({"calls_per_query": 0}, "calls_per_query must be a whole number of at least 1"),
+        ({"executor": 3}, "executor must be a function.*Got 3"),
+        ({"progress": 3}, r"progress must be a function, called as progress\(study\)"),
+        ({"name": 3}, "name must be a text"),
+        ({"name": ""}, "name must be a text"),
+        ({"store": 3}, "store must be the path of a file"),
+        ({"own_data": 3}, "own_data must be a Tally"),
+        ({"diagnose": 0}, "diagnose"),
     ],
 )
 def test_bad_settings(settings, message):
     with pytest.raises(bp.InvalidInput, match=message):
         bp.identify(bp.ExactSimulator(MDP), **({"epsilon": 0.1, "delta": 0.1} | settings))
+
+
+def test_nonsense_elsewhere(tmp_path):
+    simulator, study = bp.ExactSimulator(MDP), bp.Study(MDP.problem, epsilon=0.5, delta=0.1, seed=0)
+    (query,) = study.ask()
+    tally = simulator.sample(query.pulls, query.rng())
+    broken = bp.Tally(tally.pairs, tally.next_counts, tally.next_rewards * np.nan, tally.squared_rewards)
+    result = bp.identify(simulator, epsilon=0.5, delta=0.1, seed=0)
+    for act, message in (
+        (lambda: bp.drive(3, simulator), "study must be a Study"),
+        (lambda: bp.drive(study, 3), "model must have a `problem`"),
+        (lambda: study.tell(3, tally), "3 was never asked"),
+        (lambda: study.tell(bp.Query(0, query.pulls, 5), tally), "was never asked"),
+        (lambda: study.tell(query, 3), "must be a Tally"),
+        (lambda: study.tell(query, broken), r"not in \[0, 1\]"),
+        (lambda: study.tell(query, bp.Tally.empty(EPISODIC.problem)), "another problem"),
+        (lambda: result.save(tmp_path), "cannot write .*Is a directory. Give a file"),
+        (lambda: result.save(tmp_path / "no" / "file"), "cannot write"),
+        (lambda: result.save(3), "path must be the path of a file"),
+        (lambda: result.save("/dev/full"), "cannot write /dev/full: No space left"),
+        (lambda: MDP.save(tmp_path), "cannot write"),
+        (lambda: MDP.save("bad\0path"), "cannot write"),
+        (lambda: bp.Study.resume(3), "store must be the path"),
+        (lambda: bp.Study.resume(tmp_path), "is a folder"),
+    ):
+        with pytest.raises(bp.InvalidInput, match=message):
+            act()
+    assert study.samples == 0
+
+
+def test_results_print_what_matters():
+    result = bp.identify(bp.ExactSimulator(MDP), epsilon=0.5, delta=0.1, seed=0)
+    assert str(result).splitlines()[0] == result.explanation
+    assert f"{result.samples:,} simulator calls" in str(result)
+    assert repr(result).startswith("Result(certified: ε = 0.5 certified with probability 0.9, gss, ")
+    assert len(repr(result)) < 200
+    assert len(str(result)) < 400
+
+
+def test_any_exception_of_a_simulator_keeps_the_study():
+    class Careless(bp.ExactSimulator):
+        calls = 0
+
+        def sample(self, pulls, rng):
+            self.calls += 1
+            if self.calls == 3:
+                raise KeyError("no such\nstate")
+            return super().sample(pulls, rng)
+
+    with pytest.raises(bp.SimulatorError, match=r"raised KeyError: .*no such") as caught:
+        bp.identify(Careless(MDP), epsilon=0.01, delta=0.1, seed=0, algorithm="tight")
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert "error.study holds" in caught.value.__notes__[0]
+    assert caught.value.study.samples > 0
+    assert not caught.value.study.done
 
 
 def test_bad_models():
@@ -127,6 +193,17 @@ def test_tell_refuses_what_was_not_asked_and_loses_nothing():
     samples = study.samples
     study.tell(query, tally)  # told twice: nothing happens
     assert study.samples == samples == tally.samples
+
+
+def test_pairs_that_were_not_simulated_may_be_left_out():
+    study, simulator = bp.Study(MDP.problem, epsilon=0.2, delta=0.1, seed=0, algorithm="tight"), bp.ExactSimulator(MDP)
+    for _ in range(3):
+        (query,) = study.ask()
+        used = query.pulls.counts.any(axis=0)
+        pulls = bp.Pulls(query.pulls.pairs[used], query.pulls.counts[:, used])
+        study.tell(query, simulator.sample(pulls, query.rng()))
+    assert not used.all()
+    assert study.ask()[0].index == 3
 
 
 def test_partial_answers_add_up():
@@ -265,3 +342,24 @@ def test_data_that_are_not_linear_carry_a_warning():
     assert len(bent.warnings) == 1
     assert "state 2, action 1" in bent.warnings[0]
     assert bent.to_dict()["warnings"] == list(bent.warnings)
+
+
+@pytest.mark.parametrize(
+    ("instance", "epsilon"), [("riverswim", 0.5), ("queue", 0.5), ("inventory", 0.5), ("simplex", 0.5)]
+)
+def test_forecasts_without_a_formula_say_nothing_or_are_near(instance, epsilon):
+    seen = []
+    result = bp.identify(
+        bp.ExactSimulator(bp.instances.load(instance)),
+        epsilon=epsilon,
+        delta=0.05,
+        algorithm="tight",
+        seed=0,
+        progress=lambda study: seen.append((study.checks[-1].epsilon, study.forecast(), study.samples)),
+    )
+    ratios = [forecast / result.samples for _, forecast, _ in seen if not np.isnan(forecast)]
+    assert all(np.isnan(forecast) for known, forecast, _ in seen if known == np.inf)
+    assert all(not forecast < samples for _, forecast, samples in seen)
+    assert len(ratios) >= 5
+    assert np.mean([0.25 < ratio < 4 for ratio in ratios]) >= 0.8
+    assert seen[-1][1] == result.samples

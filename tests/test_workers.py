@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
+import signal
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import bestpolicy as bp
+from bestpolicy.store import Store
 from tests.models import near_tie
 
 MDP = near_tie(0.3)
@@ -90,3 +93,38 @@ def test_slow_workers_overlap():
     study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, seed=0, calls_per_query=3000, max_samples=12_000)
     bp.drive(study, Slow(MDP), executor=ThreadPoolExecutor(4))
     assert np.cumsum(seen).max() == 4
+
+
+@pytest.mark.study
+def test_workers_killed_again_and_again_do_not_change_the_answer(tmp_path):
+    """SIGKILL to a random worker now and then, with a store: the same bits as without workers."""
+    crews, chance, killed, store = [], random.Random(1), [], tmp_path / "run.db"
+    settings = {"epsilon": 0.3, "delta": 0.1, "seed": 2, "calls_per_query": 500}
+
+    def hire():
+        crews.append(POOL())
+        return crews[-1]
+
+    def kill(over):
+        told = 0
+        while not over.wait(0.02):
+            workers = [w for w in dict(getattr(crews[-1], "_processes", None) or {}).values() if w.is_alive()]
+            with Store(store) as file:
+                answers = file.read(file.find(None)).answers
+            if workers and answers >= told + 30 and len(killed) < 10:
+                told = answers
+                os.kill(chance.choice(workers).pid, signal.SIGKILL)
+                killed.append(answers)
+
+    study = bp.Study(MDP.problem, **settings, store=store)
+    over = threading.Event()
+    killer = threading.Thread(target=kill, args=(over,))
+    crews.append(POOL())
+    killer.start()
+    try:
+        result = bp.drive(study, bp.ExactSimulator(MDP), executor=hire)
+    finally:
+        over.set()
+        killer.join()
+    assert len(killed) >= 5
+    assert result.statistic == bp.identify(bp.ExactSimulator(MDP), **settings).statistic

@@ -21,6 +21,7 @@ import base64
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from bestpolicy._version import __version__
 from bestpolicy.design import g_optimal_design, whiten
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.estimation import Tally
+from bestpolicy.files import write_file
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.store import Store
@@ -39,7 +41,7 @@ from bestpolicy.verify import verify_text
 from bestpolicy.verify.reading import FORMAT, VERSION, digest
 
 if TYPE_CHECKING:
-    from bestpolicy.study import Result
+    from bestpolicy.result import Result
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +57,15 @@ class Origin:
         The file of studies that it is in.
     own_samples : int
         Number of samples that came from elsewhere.
+    prove : callable, optional
+        Returns what proves the last check, where that is not kept: of a study that had ended when it was resumed.
     """
 
     problem: Problem
     settings: dict[str, Any]
     store: str | os.PathLike[str] | None
     own_samples: int = 0
+    prove: Callable[[], dict[str, Any] | None] | None = None
 
 
 def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:
@@ -77,8 +82,7 @@ def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:
     verification = verify_text(text)
     if not verification.valid:
         raise BestPolicyError(f"no certificate was written, because it does not stand its own check: {verification}")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_file(path, text.encode())
 
 
 def make_certificate(result: Result) -> dict[str, Any]:
@@ -89,12 +93,15 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "nothing is certified yet, so there is no certificate to save. Let the run go on (a larger budget, or "
             "resume), or ask for a larger epsilon."
         )
-    if check.proof is None or origin is None:
+    proof = check.proof
+    if proof is None and origin is not None and origin.prove is not None:
+        proof = origin.prove()
+    if proof is None or origin is None:
         raise InvalidInput(
             f"algorithm {result.algorithm!r} does not say what proves its answer, so there is no certificate to save. "
             "Use gss, gss-e, tight or adaptive."
         )
-    problem, settings, theorem = origin.problem, origin.settings, check.proof["theorem"]
+    problem, settings, theorem = origin.problem, origin.settings, proof["theorem"]
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -115,7 +122,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "theorem": theorem,
             "rule": result.rule,
         },
-        "proof": {} if theorem == "no choice" else _proof(problem, check.proof, settings["parameters"]),
+        "proof": {} if theorem == "no choice" else _proof(problem, proof, settings["parameters"]),
         "run": {
             "algorithm": result.algorithm,
             "parameters": {name: _finite(value) for name, value in settings["parameters"].items()},
@@ -132,7 +139,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
                 "python": sys.version.split()[0],
             },
         },
-        "assumptions": _assumptions(check.proof),
+        "assumptions": _assumptions(proof),
     }
     return document | {"sha256": digest(document)}
 

@@ -60,3 +60,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest known name, or an empty string."""
     close = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def one_line(error: Exception) -> str:
+    """Return the exception of a simulator as one line of text."""
+    text = str(error) if isinstance(error, BestPolicyError) else f"the simulator raised {type(error).__name__}: {error}"
+    return " ".join(text.split())

@@ -50,7 +50,7 @@ class Pulls:
         object.__setattr__(self, "pairs", frozen(pairs))
         object.__setattr__(self, "counts", frozen(counts))
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Number of simulator calls."""
         return int(self.counts.sum())
@@ -67,6 +67,11 @@ class Pulls:
             used = counts.any(axis=0)
             pieces.append(Pulls(self.pairs[used], counts[:, used]))
         return pieces
+
+    def answered_by(self, tally: Tally) -> bool:
+        """Whether the tally has exactly what is to be simulated."""
+        same = tally.pairs is self.pairs or np.array_equal(tally.pairs, self.pairs)
+        return same and tally.samples == self.total and bool((tally.pulls == self.counts).all())
 
     def minus(self, tally: Tally) -> Pulls:
         """Return what is still to be simulated once `tally` is in."""
@@ -184,7 +189,7 @@ class Tally:
         sums: FloatArray = self.next_rewards.sum(axis=2)
         return sums
 
-    @property
+    @cached_property
     def samples(self) -> int:
         """Number of simulator calls."""
         return int(self.pulls.sum())

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bestpolicy.errors import InvalidInput, did_you_mean
+from bestpolicy.inputs import file_path
 from bestpolicy.problem import FloatArray, Problem, frozen
 
 _KEYS = ("features", "theta", "mu", "discount", "horizon", "mask")
@@ -55,8 +56,20 @@ def write_arrays(
     path: str | PathLike[str], problem: Problem, *, theta: FloatArray | None = None, mu: FloatArray | None = None
 ) -> None:
     """Write a problem and, if given, θ and μ."""
-    with open(path, "wb") as file:  # a file object, so that NumPy does not append a suffix
-        file.write(to_bytes(problem, theta=theta, mu=mu))
+    write_file(path, to_bytes(problem, theta=theta, mu=mu))
+
+
+def write_file(path: str | PathLike[str], content: bytes) -> None:
+    """Write a file, or say why that cannot be done."""
+    own = file_path("path", path)
+    try:
+        with open(own, "wb") as file:
+            file.write(content)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidInput(
+            f"cannot write {os.fspath(own)}: {reason}. Give a file in a folder that exists and may be written."
+        ) from None
 
 
 def to_bytes(problem: Problem, *, theta: FloatArray | None = None, mu: FloatArray | None = None) -> bytes:

@@ -150,7 +150,10 @@ class LinearMDP:
         """Read a model from an ``.npz`` file with features, theta, mu, discount or horizon, and optionally mask."""
         problem, theta, mu = read_arrays(path)
         if theta is None or mu is None:
-            raise InvalidInput(f"{path} lacks theta or mu, so it describes a problem, not a model to simulate.")
+            raise InvalidInput(
+                f"{path} lacks theta or mu, so it describes a problem, not a model to simulate. Add them; or wrap a "
+                "simulator of your own in CallableSimulator, in Python."
+            )
         return cls(problem, theta=theta, mu=mu, name=str(path))
 
     def _unstaged(self, array: Array) -> Array:
@@ -167,7 +170,9 @@ def stage_parameters(problem: Problem, theta: ArrayLike, mu: ArrayLike) -> tuple
         expected = tuple(sizes[axis] for axis in (*axes, *own_axes))
         if array.shape != expected:
             letters = ", ".join((*axes, *own_axes))
-            raise InvalidInput(f"{name} must have shape ({letters}) = {expected}. Got {array.shape} instead.")
+            swapped = (*expected[:-2], *expected[:-3:-1])
+            hint = f" Transpose it: numpy.swapaxes({name}, -1, -2)." if array.shape == swapped else ""
+            raise InvalidInput(f"{name} must have shape ({letters}) = {expected}. Got {array.shape} instead.{hint}")
         if not np.isfinite(array).all():
             raise InvalidInput(f"{name} must be finite. Entry {tuple(np.argwhere(~np.isfinite(array))[0])} is not.")
         staged.append(array.reshape(problem.stages, *(sizes[axis] for axis in own_axes)))

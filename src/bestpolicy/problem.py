@@ -67,7 +67,9 @@ class Problem:
         object.__setattr__(self, "mask", allowed)
 
     def __repr__(self) -> str:
-        return f"Problem({self.states} states, {self.actions} actions, d={self.dimension}, {self.time_description})"
+        states = f"{self.states} state" + "s" * (self.states > 1)
+        actions = f"{self.actions} action" + "s" * (self.actions > 1)
+        return f"Problem({states}, {actions}, d={self.dimension}, {self.time_description})"
 
     @property
     def states(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,14 @@ from bestpolicy.algorithms import Algorithm
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError
 from bestpolicy.estimation import Tally
+from bestpolicy.inputs import function, number, whole
+from bestpolicy.problem import Problem
 from bestpolicy.simulators import GenerativeModel
 from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.threads import one_thread
-from bestpolicy.workers import Crew
+from bestpolicy.workers import Crew, failed
+
+CALLS_PER_QUERY = 1000  # with workers
 
 logger = logging.getLogger(__name__)
 
@@ -85,11 +90,11 @@ def identify(
         If the simulator fails. Its attribute ``study`` holds everything measured so far: mend the simulator and
         go on with ``drive(error.study, model)``.
     """
-    if not isinstance(model, GenerativeModel):
-        raise InvalidInput(
-            f"model must have a `problem` and a method `sample(pulls, rng)`. Got {type(model).__name__}; wrap a model "
-            "in ExactSimulator, or a function in CallableSimulator."
-        )
+    _check_arguments(model, executor, max_seconds, query_seconds, progress)
+    if diagnose is not None:
+        whole("diagnose", diagnose, 1)
+    if calls_per_query is None and executor is not None:
+        calls_per_query = CALLS_PER_QUERY
     study = Study(
         model.problem,
         epsilon=epsilon,
@@ -97,17 +102,17 @@ def identify(
         algorithm=algorithm,
         seed=seed,
         max_samples=max_samples,
-        calls_per_query=calls_per_query or (None if executor is None else 1000),
+        calls_per_query=calls_per_query,
         store=store,
         name=name,
         reward_scale=getattr(model, "reward_scale", 1.0),
         own_data=own_data,
     )
-    warnings = () if diagnose is None else linearity_warnings(model, diagnose, study.seed)
-    result = drive(
+    if diagnose is not None:
+        study.warn(*linearity_warnings(model, diagnose, study.seed))
+    return drive(
         study, model, max_seconds=max_seconds, executor=executor, query_seconds=query_seconds, progress=progress
     )
-    return replace(result, warnings=warnings)
 
 
 def linearity_warnings(model: GenerativeModel, samples_per_pair: int, seed: int) -> tuple[str, ...]:
@@ -127,10 +132,14 @@ def drive(
     progress: Callable[[Study], None] | None = None,
 ) -> Result:
     """Answer the queries of a study with a simulator until it is done; the parameters are those of `identify`."""
-    if max_seconds is not None and not max_seconds > 0:
-        raise InvalidInput(f"max_seconds must be positive. Got {max_seconds!r} instead.")
+    if not isinstance(study, Study):
+        raise InvalidInput(f"study must be a Study. Got {study!r} instead; to begin one, use identify.")
+    _check_arguments(model, executor, max_seconds, query_seconds, progress)
     if model.problem.fingerprint != study.problem.fingerprint:
-        raise InvalidInput("the simulator belongs to another problem than the study.")
+        raise InvalidInput(
+            "the simulator belongs to another problem than the study: features, mask, discount or horizon differ. "
+            "Build it as it was when the study began."
+        )
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
     crew: Crew | None = None
     if executor is not None:
@@ -168,9 +177,25 @@ def _answer_here(study: Study, model: GenerativeModel) -> None:
         if study.stop_requested:
             break
         try:
-            study.tell(query, model.sample(query.pulls, query.rng()))
+            tally = model.sample(query.pulls, query.rng())
         except SimulatorError as error:
-            if error.partial is not None:
-                study.tell(query, error.partial, partial=True)
-            error.study = study
+            failed(study, query, error)
             raise
+        except Exception as error:
+            raise failed(study, query, error) from error
+        study.tell(query, tally)
+
+
+def _check_arguments(model: Any, executor: Any, max_seconds: Any, query_seconds: Any, progress: Any) -> None:
+    if not isinstance(model, GenerativeModel) or not isinstance(model.problem, Problem):
+        raise InvalidInput(
+            f"model must have a `problem` and a method `sample(pulls, rng)`. Got {type(model).__name__}; wrap a model "
+            "in ExactSimulator, or a function in CallableSimulator."
+        )
+    if executor is not None and not isinstance(executor, Executor):
+        function("executor", executor, "executor() -> concurrent.futures.Executor, unless it is an Executor itself")
+    if progress is not None:
+        function("progress", progress, "progress(study)")
+    for name, seconds in (("max_seconds", max_seconds), ("query_seconds", query_seconds)):
+        if seconds is not None:
+            number(name, seconds, above=0)

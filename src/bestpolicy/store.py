@@ -7,21 +7,18 @@ have come without the interruption.
 
 Each answer is one transaction in write-ahead mode: after a crash or a kill the file holds every answer that was told
 and nothing else. One process writes at a time (an operating-system lock, which a killed process cannot leave
-behind); readers never block it. Arrays are stored as plain NumPy bytes, never pickled: reading a stranger's file runs
-no code.
+behind); readers never block it, and need no right to write. Arrays are stored as plain NumPy bytes, never pickled:
+reading a stranger's file runs no code.
 """
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
-import os
-import sqlite3
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from os import PathLike
 from typing import Any
 
@@ -29,25 +26,13 @@ import numpy as np
 import scipy
 
 from bestpolicy._version import __version__
-from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
+from bestpolicy.database import Database
+from bestpolicy.encoding import policy_from_bytes, policy_to_bytes, tally_from_bytes, tally_to_bytes
+from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.estimation import Tally
 from bestpolicy.files import from_file, to_bytes
-from bestpolicy.problem import Problem
-
-SCHEMA = 1
-_APPLICATION = 0x62706F6C  # marks the file as ours
-
-_TABLES = """
-CREATE TABLE study (
-    id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, fingerprint TEXT NOT NULL, problem BLOB NOT NULL,
-    settings TEXT NOT NULL, versions TEXT NOT NULL, own BLOB, result TEXT, created TEXT DEFAULT CURRENT_TIMESTAMP);
-CREATE TABLE answer (
-    study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, query INTEGER NOT NULL,
-    attempt INTEGER NOT NULL, samples INTEGER NOT NULL, tally BLOB NOT NULL, PRIMARY KEY (study, position));
-CREATE TABLE looked (
-    study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, record TEXT NOT NULL,
-    PRIMARY KEY (study, position));
-"""
+from bestpolicy.problem import IntArray, Problem
+from bestpolicy.stopping import Check
 
 
 @dataclass(frozen=True)
@@ -58,7 +43,7 @@ class Record:
     ----------
     name, fingerprint, created : str
     settings : dict
-        epsilon, delta, algorithm and its parameters, seed, max_samples, calls_per_query, model.
+        epsilon, delta, algorithm and its parameters, seed, max_samples, calls_per_query, origin and others.
     versions : dict
     result : dict or None
         As printed by ``--json``, once the study has ended.
@@ -89,20 +74,8 @@ class Store:
     """
 
     def __init__(self, path: str | PathLike[str], *, write: bool = False) -> None:
-        self.path = os.fspath(path)
-        self._lock: int | None = None
-        if not write and not os.path.isfile(self.path):
-            raise InvalidInput(f"no such file: {self.path}.")
-        if write:
-            self._take_lock()
-        try:
-            with self._errors():
-                target = self.path if write else f"file:{self.path}?mode=ro"
-                self._db = sqlite3.connect(target, uri=not write, isolation_level=None)
-                self._prepare(write)
-        except BaseException:
-            self.close()
-            raise
+        self._db = Database(path, write=write)
+        self.path = self._db.path
 
     def __enter__(self) -> Store:
         return self
@@ -112,16 +85,11 @@ class Store:
 
     def close(self) -> None:
         """Close the file and give up the lock."""
-        if hasattr(self, "_db"):
-            self._db.close()
-        if self._lock is not None:
-            os.unlink(self.path + "-lock")
-            os.close(self._lock)
-            self._lock = None
+        self._db.close()
 
     def names(self) -> list[str]:
         """Names of the studies, oldest first."""
-        with self._errors():
+        with self._db.errors():
             return [row[0] for row in self._db.execute("SELECT name FROM study ORDER BY id")]
 
     def create(
@@ -134,7 +102,7 @@ class Store:
             raise InvalidInput(
                 f"{self.path} already has a study named {name!r}. Go on with it (resume), or give another name."
             )
-        with self._transaction():
+        with self._db.transaction():
             cursor = self._db.execute(
                 "INSERT INTO study (name, fingerprint, problem, settings, versions, own) VALUES (?, ?, ?, ?, ?, ?)",
                 (
@@ -158,54 +126,79 @@ class Store:
             known = ", ".join(names) or "none"
             asked = f"no study named {name!r} in {self.path}" if name else f"{self.path} has {len(names)} studies"
             raise InvalidInput(f"{asked}. Give the name of one of them: {known}.{hint}")
-        with self._errors():
+        with self._db.errors():
             return int(self._db.execute("SELECT id FROM study WHERE name = ?", (name,)).fetchone()[0])
 
     def problem(self, study: int) -> Problem:
         """Return the problem that the study belongs to."""
-        with self._errors():
+        with self._db.errors():
             content = bytes(self._db.execute("SELECT problem FROM study WHERE id = ?", (study,)).fetchone()[0])
         return from_file(io.BytesIO(content), self.path)[0]
 
     def own_data(self, study: int) -> Tally | None:
         """Return the samples from elsewhere that the study began with."""
-        with self._errors():
+        with self._db.errors():
             (content,) = self._db.execute("SELECT own FROM study WHERE id = ?", (study,)).fetchone()
         return None if content is None else tally_from_bytes(content)
 
     def append(self, study: int, position: int, query: int, attempt: int, tally: Tally) -> None:
         """Store one answer, in a transaction of its own."""
         row = (study, position, query, attempt, tally.samples, tally_to_bytes(tally))
-        with self._transaction():
+        with self._db.errors():  # one statement is a transaction by itself
             self._db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def answers(self, study: int) -> Iterator[tuple[int, int, Tally]]:
         """Return (query, attempt, tally) of every answer, in the order in which they were told."""
-        with self._errors():
+        with self._db.errors():
             rows = self._db.execute(
                 "SELECT query, attempt, tally FROM answer WHERE study = ? ORDER BY position", (study,)
             )
             for query, attempt, blob in rows:
                 yield query, attempt, tally_from_bytes(blob)
 
-    def record(self, study: int, checks: dict[int, dict[str, Any]], result: dict[str, Any] | None) -> None:
-        """Store checks by their position, and the result if there is one."""
-        with self._transaction():
-            self._db.executemany(
-                "INSERT OR REPLACE INTO looked VALUES (?, ?, ?)",
-                [(study, position, json.dumps(check)) for position, check in checks.items()],
-            )
+    def record(self, study: int, checks: Sequence[Check], first: int, result: dict[str, Any] | None) -> None:
+        """Store the checks from position `first` on, and the result if there is one."""
+        rows = []
+        for i in range(first, len(checks)):
+            same = i > 0 and checks[i].policy is checks[i - 1].policy
+            policy = None if same else policy_to_bytes(checks[i].policy)
+            rows.append((study, i, json.dumps(checks[i].to_dict()), policy))
+        with self._db.transaction():
+            self._db.executemany("INSERT OR REPLACE INTO looked VALUES (?, ?, ?, ?)", rows)
             if result is not None:
                 self._db.execute("UPDATE study SET result = ? WHERE id = ?", (json.dumps(result), study))
 
+    def reopen(self, study: int) -> None:
+        """Forget the result of a study that goes on."""
+        with self._db.transaction():
+            self._db.execute("UPDATE study SET result = NULL WHERE id = ?", (study,))
+
+    def trace(self, study: int) -> list[Check]:
+        """Return the checks of a study, without their proofs; none if an older version did not store the policies."""
+        checks: list[Check] = []
+        policy: IntArray | None = None
+        with self._db.errors():
+            columns = [row[1] for row in self._db.execute("PRAGMA table_info(looked)")]
+            if "policy" not in columns:
+                return []
+            rows = self._db.execute("SELECT record, policy FROM looked WHERE study = ? ORDER BY position", (study,))
+            for record, blob in rows:
+                policy = policy if blob is None else policy_from_bytes(blob)
+                if policy is None:
+                    return []
+                known: dict[str, Any] = json.loads(record)
+                known = {key: inf if value is None else value for key, value in known.items()}
+                checks.append(Check(policy=policy, **known))
+        return checks
+
     def change_settings(self, study: int, settings: dict[str, Any]) -> None:
         """Store other settings of a study."""
-        with self._transaction():
+        with self._db.transaction():
             self._db.execute("UPDATE study SET settings = ? WHERE id = ?", (json.dumps(settings), study))
 
     def read(self, study: int) -> Record:
         """Return what the file says of a study."""
-        with self._errors():
+        with self._db.errors():
             name, fingerprint, created, settings, versions, result = self._db.execute(
                 "SELECT name, fingerprint, created, settings, versions, result FROM study WHERE id = ?", (study,)
             ).fetchone()
@@ -226,70 +219,13 @@ class Store:
             checks,
         )
 
-    def _prepare(self, write: bool) -> None:
-        self._db.execute("PRAGMA busy_timeout = 10000")
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        application = self._db.execute("PRAGMA application_id").fetchone()[0]
-        empty = not self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-        if empty and write:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.executescript(
-                f"BEGIN; PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA}; {_TABLES} COMMIT;"
-            )
-        elif application != _APPLICATION:
-            raise StoreError(f"{self.path} is not a file of studies.")
-        elif version > SCHEMA:
-            raise StoreError(f"{self.path} was written by a newer bestpolicy (schema {version}). Upgrade to read it.")
-        if write:
-            self._db.execute("PRAGMA synchronous = NORMAL")
-
-    def _take_lock(self) -> None:
-        lock_path = self.path + "-lock"
-        while self._lock is None:
-            try:
-                lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o644)
-            except OSError as error:
-                raise StoreError(f"cannot write {self.path}: {error.strerror}.") from None
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.exists(lock_path) and os.path.samestat(os.fstat(lock), os.stat(lock_path)):
-                    self._lock = lock
-                else:  # its last owner removed it in the meantime
-                    os.close(lock)
-            except BlockingIOError:
-                os.close(lock)
-                raise StoreError(
-                    f"another process is writing to {self.path}. Wait for it, or use another file."
-                ) from None
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._errors():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise StoreError(
-                f"{self.path}: {error}. What was stored before is still there; check the disk, the permissions and "
-                "that the file is one of ours."
-            ) from None
-
 
 class StudyFile:
     """One study in a file, as the `Study` itself uses it."""
 
-    def __init__(self, store: Store, study: int, position: int, name: str) -> None:
+    def __init__(self, store: Store, study: int, position: int, name: str, ended: bool = False) -> None:
         self._store, self._study, self._position, self.name = store, study, position, name
+        self._ended = ended
 
     @classmethod
     def create(
@@ -309,21 +245,23 @@ class StudyFile:
             raise
 
     @classmethod
-    def open(cls, path: str | PathLike[str], name: str | None) -> tuple[StudyFile, Problem, dict[str, Any]]:
-        """Open a study to go on with it; returns its problem and settings too."""
-        if not os.path.isfile(path):
-            raise InvalidInput(f"no such file: {os.fspath(path)}.")
+    def open(cls, path: str | PathLike[str], name: str) -> tuple[StudyFile, Problem, Record]:
+        """Open a study to go on with it; returns its problem and what the file says of it, too."""
         store = Store(path, write=True)
         try:
             study = store.find(name)
             record = store.read(study)
-            return cls(store, study, record.answers, record.name), store.problem(study), record.settings
+            file = cls(store, study, record.answers, record.name, record.result is not None)
+            return file, store.problem(study), record
         except BaseException:
             store.close()
             raise
 
     def append(self, query: int, attempt: int, tally: Tally) -> None:
         """Store one answer."""
+        if self._ended:
+            self._store.reopen(self._study)
+            self._ended = False
         self._store.append(self._study, self._position, query, attempt, tally)
         self._position += 1
 
@@ -335,9 +273,9 @@ class StudyFile:
         """Return the samples from elsewhere that the study began with."""
         return self._store.own_data(self._study)
 
-    def record(self, checks: dict[int, dict[str, Any]], result: dict[str, Any] | None) -> None:
-        """Store checks, and the result if there is one."""
-        self._store.record(self._study, checks, result)
+    def record(self, checks: Sequence[Check], first: int, result: dict[str, Any] | None) -> None:
+        """Store the checks from position `first` on, and the result if there is one."""
+        self._store.record(self._study, checks, first, result)
 
     def change_settings(self, settings: dict[str, Any]) -> None:
         """Store other settings, such as a new budget."""
@@ -346,33 +284,3 @@ class StudyFile:
     def close(self) -> None:
         """Close the file."""
         self._store.close()
-
-
-def tally_to_bytes(tally: Tally) -> bytes:
-    """Return a tally as NumPy bytes; of the next states only those that occurred."""
-    cells = np.flatnonzero(tally.next_counts)
-    buffer = io.BytesIO()
-    for array in (
-        np.array(tally.next_counts.shape),
-        tally.pairs,
-        cells,
-        tally.next_counts.ravel()[cells],
-        tally.next_rewards.ravel()[cells],
-        tally.squared_rewards,
-    ):
-        np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def tally_from_bytes(data: bytes) -> Tally:
-    """Read a tally that `tally_to_bytes` wrote."""
-    buffer = io.BytesIO(data)
-    try:
-        shape, pairs, cells, counts, rewards, squares = (
-            np.lib.format.read_array(buffer, allow_pickle=False) for _ in range(6)
-        )
-        next_counts, next_rewards = np.zeros(shape.prod(), np.int64), np.zeros(shape.prod())
-        next_counts[cells], next_rewards[cells] = counts, rewards
-        return Tally(pairs, next_counts.reshape(shape), next_rewards.reshape(shape), squares)
-    except (ValueError, IndexError, EOFError, TypeError) as error:
-        raise StoreError(f"a stored tally is damaged ({error}).") from None

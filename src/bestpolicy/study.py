@@ -16,150 +16,28 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from math import floor, inf, isnan
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from bestpolicy._version import __version__
-from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
+from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, make_algorithm, parameters_of
+from bestpolicy.algorithms.protocol import Run
 from bestpolicy.assumptions import check_features, require
-from bestpolicy.certificate import Origin, write_certificate
+from bestpolicy.certificate import Origin
 from bestpolicy.errors import InvalidInput, StoreError
 from bestpolicy.estimation import Pulls, Tally
-from bestpolicy.problem import IntArray, Problem
+from bestpolicy.forecast import forecast
+from bestpolicy.inputs import file_path, number, whole, word
+from bestpolicy.problem import Problem
+from bestpolicy.queries import Batch, Budget, Query, check_tally, cut
+from bestpolicy.result import Outcome, Result, explain
 from bestpolicy.stopping import Check
-from bestpolicy.store import StudyFile
-
-
-class Outcome(StrEnum):
-    """Why a run ended."""
-
-    CERTIFIED = "certified"
-    BUDGET = "sample budget spent"
-    TIME = "time budget spent"
-    INTERRUPTED = "interrupted"
-    GAVE_UP = "gave up"
-    NO_GUARANTEE = "finished without a guarantee"
-    RUNNING = "still running"
-
-
-@dataclass(frozen=True)
-class Query:
-    """Pairs to simulate.
-
-    Attributes
-    ----------
-    index : int
-        Position of the query in the study.
-    pulls : Pulls
-        How often to simulate which pairs, per stage.
-    seed : int
-        The study's seed.
-    attempt : int
-        Grows when the rest of a query is asked again after a partial answer.
-    """
-
-    index: int
-    pulls: Pulls
-    seed: int
-    attempt: int = 0
-
-    def rng(self) -> np.random.Generator:
-        """Return the random stream that belongs to this query."""
-        key = (1, self.index, self.attempt)
-        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What a run found and what is certified of it.
-
-    Attributes
-    ----------
-    algorithm : str
-    asked_epsilon, delta : float
-    policy : int array (S,) or (H, S)
-    certified : bool
-        Whether the policy is within `epsilon` of optimal with probability at least 1 - delta, as asked.
-    epsilon : float
-        What is certified (may be better than asked; inf if nothing is).
-    outcome : Outcome
-    explanation : str
-        Why the run ended and what to do, in a sentence.
-    rounds, samples : int
-        Rounds, and simulator calls (H per round if episodic).
-    statistic, threshold, gap : float
-        Of the last check.
-    seed : int
-    seconds : float
-    checks : tuple of Check
-        The trace of the run.
-    warnings : tuple of str
-        What casts doubt on the guarantee, such as data that are not linear in the features.
-    origin : Origin, optional
-        The problem, the settings and the file of the study, for `save`.
-    """
-
-    algorithm: str
-    asked_epsilon: float
-    delta: float
-    policy: IntArray
-    certified: bool
-    epsilon: float
-    outcome: Outcome
-    explanation: str
-    rounds: int
-    samples: int
-    statistic: float
-    threshold: float
-    gap: float
-    rule: str
-    seed: int
-    seconds: float
-    checks: tuple[Check, ...]
-    warnings: tuple[str, ...] = ()
-    origin: Origin | None = field(default=None, repr=False)
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a certificate, one JSON file from which anyone can check what is certified (`bestpolicy verify`).
-
-        It holds the policy (in the problem's states and actions), its ε and δ, and the samples that prove it. The
-        rules of `tight` and `adaptive` certify some ε at any time: that can be saved, asked for or not.
-
-        Raises
-        ------
-        InvalidInput
-            If nothing is certified.
-        """
-        write_certificate(self, path)
-
-    def to_dict(self, model: str = "") -> dict[str, Any]:
-        """Return what is worth printing, ready for JSON (numbers that are not finite become None)."""
-        return {
-            "algorithm": self.algorithm,
-            "model": model,
-            "epsilon": self.asked_epsilon,
-            "delta": self.delta,
-            "certified": self.certified,
-            "certified_epsilon": _finite(self.epsilon),
-            "outcome": str(self.outcome),
-            "explanation": self.explanation,
-            "policy": self.policy.tolist(),
-            "rounds": self.rounds,
-            "samples": self.samples,
-            "statistic": _finite(self.statistic),
-            "threshold": _finite(self.threshold),
-            "gap": _finite(self.gap),
-            "rule": self.rule,
-            "seed": self.seed,
-            "seconds": round(self.seconds, 3),
-            "warnings": list(self.warnings),
-            "version": __version__,
-        }
+from bestpolicy.store import Record, Store, StudyFile
+from bestpolicy.threads import one_thread
 
 
 class Study:
@@ -211,45 +89,87 @@ class Study:
         reward_scale: float = 1.0,
         own_data: Tally | None = None,
     ) -> None:
+        if own_data is not None and not isinstance(own_data, Tally):
+            raise InvalidInput(f"own_data must be a Tally (see Tally.from_samples). Got {own_data!r} instead.")
+        self._set_up(
+            problem,
+            {
+                "epsilon": epsilon,
+                "delta": delta,
+                "seed": secrets.randbits(63) if seed is None else seed,
+                "max_samples": max_samples,
+                "calls_per_query": calls_per_query,
+                "origin": origin or {},
+                "reward_scale": reward_scale,
+            },
+            algorithm,
+            name,
+        )
+        if own_data is not None and not self.algorithm.takes_own_data:
+            raise InvalidInput(
+                f"algorithm {self.algorithm.name!r} cannot use own data: its proof is about samples of its own choice. "
+                "Use 'gss', 'gss-e', 'tight' or 'adaptive', or leave own_data out."
+            )
+        try:
+            self._start(own_data, None if store is None else file_path("store", store))
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, problem: Problem, settings: dict[str, Any], algorithm: str | Algorithm | None, name: str) -> None:
+        """Check everything that was given; nothing runs yet."""
         if not isinstance(problem, Problem):
             raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
         self.problem = problem
-        self.epsilon = _number("epsilon", epsilon, 0 <= _float(epsilon) < inf, "a finite number ≥ 0")
-        self.delta = _number("delta", delta, 0 < _float(delta) < 1, "strictly between 0 and 1")
-        self.max_samples = _whole("max_samples", max_samples, 1)
-        self.calls_per_query = _whole("calls_per_query", calls_per_query, 1)
-        self.seed = secrets.randbits(63) if seed is None else _whole("seed", seed, 0) or 0
-        self.reward_scale = _number("reward_scale", reward_scale, 0 < _float(reward_scale) < inf, "a number > 0")
+        self.epsilon = number("epsilon", settings["epsilon"])
+        self.delta = number("delta", settings["delta"], above=0, below=1)
+        self.seed = whole("seed", settings["seed"], 0)
+        limit, size = settings["max_samples"], settings["calls_per_query"]
+        self._budget = Budget(None if limit is None else whole("max_samples", limit, 1), settings.get("budgets", ()))
+        self.calls_per_query = None if size is None else whole("calls_per_query", size, 1)
+        self.reward_scale = number("reward_scale", settings["reward_scale"], above=0)
+        if not isinstance(algorithm, str | None) and (isinstance(algorithm, type) or not hasattr(algorithm, "run")):
+            known = ", ".join(ALGORITHMS)
+            raise InvalidInput(
+                f"algorithm must be an Algorithm or the name of one ({known}). Got {algorithm!r} instead."
+            )
         self.algorithm = find_algorithm(algorithm, problem)
-        if own_data is not None and not self.algorithm.takes_own_data:
-            raise InvalidInput(f"algorithm {self.algorithm.name!r} cannot use own data. Use 'gss' or 'gss-e'.")
+        self.name = word("name", name)
+        self.origin: dict[str, str] = settings["origin"]
+        self.warnings: tuple[str, ...] = tuple(settings.get("warnings", ()))
         require(check_features(problem))
 
-        self._own_samples = 0 if own_data is None else own_data.samples
         self.checks: list[Check] = []
         self.samples = 0
         self.outcome = Outcome.RUNNING
         self.stop_requested = False
         self._started = time.monotonic()
         self._seconds: float | None = None
-        self._waiting: dict[int, Query] = {}
-        self._parts: dict[int, Tally] = {}
+        self._run: Run | None = None
+        self._wanted: Pulls | None = None  # by the algorithm, whatever the budget
+        self._batch = Batch()
         self._asked = 0
+        self._replaying = False
+        self._store: str | PathLike[str] | None = None
         self._file: StudyFile | None = None
         self._saved = 0
-        self._store = store
-        self.name = name
-        self.origin = origin or {}
+        self._last_check: Check | None = None
+        self._own_samples = 0
+
+    def _start(self, own_data: Tally | None, store: str | PathLike[str] | None = None) -> None:
+        """Let the algorithm say what it wants first, and then begin the study in the store."""
+        self._own_samples = 0 if own_data is None else own_data.samples
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         asked = self.epsilon / self.reward_scale
-        self._run = self.algorithm.run(problem, asked, self.delta, np.random.default_rng(stream), own_data)
-        if not (problem.distinct.sum(axis=1) > 1).any():
-            self._record(_nothing_to_choose(problem))
+        self._run = self.algorithm.run(self.problem, asked, self.delta, np.random.default_rng(stream), own_data)
+        if not (self.problem.distinct.sum(axis=1) > 1).any():
+            self._record(_nothing_to_choose(self.problem))
             self.stop(Outcome.CERTIFIED)
         else:
             self._advance(None)
         if store is not None:  # last of all: a study that could not begin leaves no trace
-            self._file = StudyFile.create(store, name, problem, self.settings, own_data)
+            self._file = StudyFile.create(store, self.name, self.problem, self.settings, own_data)
+            self._store = store
             self._save_checks()
 
     @classmethod
@@ -260,8 +180,12 @@ class Study:
         *,
         algorithm: Algorithm | None = None,
         max_samples: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Study:
         """Go on with a study from its file, exactly where it was.
+
+        A study that has ended answers from the file at once. Otherwise its answers are replayed, which takes the time
+        of all looks at the data so far (but not that of the simulator) and changes nothing in the file.
 
         Parameters
         ----------
@@ -271,34 +195,102 @@ class Study:
         algorithm : Algorithm, optional
             Needed if the study's algorithm is not one of ours.
         max_samples : int, optional
-            A new budget; the old one by default.
+            A new budget, what was used so far included; the old one by default.
+        progress : callable, optional
+            Called as ``progress(answers replayed, answers in all)``.
         """
-        file, problem, settings = StudyFile.open(store, name)
+        with Store(file_path("store", store)) as reader:
+            number_in_file = reader.find(name)
+            record, problem = reader.read(number_in_file), reader.problem(number_in_file)
+            _check_budget(max_samples, record)
+            study = cls._from_record(record, problem, algorithm, max_samples)
+            study._store = store
+            if _has_ended(record, max_samples):
+                checks = reader.trace(number_in_file)
+                if len(checks) == len(record.checks):
+                    own_data = reader.own_data(number_in_file)
+                    study._own_samples = 0 if own_data is None else own_data.samples
+                    study._end_as(record, checks)
+                    return study
+        file, problem, record = StudyFile.open(store, record.name)
         try:
-            study = cls(
-                problem,
-                epsilon=settings["epsilon"],
-                delta=settings["delta"],
-                algorithm=algorithm or make_algorithm(settings["algorithm"], settings["parameters"]),
-                seed=settings["seed"],
-                max_samples=settings["max_samples"] if max_samples is None else max_samples,
-                calls_per_query=settings["calls_per_query"],
-                name=file.name,
-                origin=settings["origin"],
-                reward_scale=settings["reward_scale"],
-                own_data=file.own_data(),
-            )
-            for query, attempt, tally in file.answers():
-                study._replay(query, attempt, tally)
+            _check_budget(max_samples, record)
+            study = cls._from_record(record, problem, algorithm, max_samples)
+            study._replay(file, record.answers, progress)
         except BaseException:
             file.close()
             raise
-        if study.settings != settings:
+        study._store, study._file, study._saved = store, file, min(len(record.checks), len(study.checks))
+        if study.done:
+            study._save_checks()
+        elif study.settings != record.settings:
             file.change_settings(study.settings)
-        study._file = file
-        study._store = store
-        study._save_checks()
         return study
+
+    @classmethod
+    def _from_record(
+        cls, record: Record, problem: Problem, algorithm: Algorithm | None, max_samples: int | None
+    ) -> Study:
+        settings, own = record.settings, algorithm
+        if own is None:
+            try:
+                own = make_algorithm(settings["algorithm"], settings["parameters"])
+            except InvalidInput as error:
+                raise InvalidInput(f"{error} If it is your own, pass it: Study.resume(..., algorithm=...).") from None
+        elif (own.name, parameters_of(own)) != (settings["algorithm"], settings["parameters"]):
+            raise InvalidInput(
+                f"the study was begun with algorithm {settings['algorithm']!r} and {settings['parameters']}. "
+                f"Got {own.name!r} with {parameters_of(own)} instead; pass the same."
+            )
+        study = cls.__new__(cls)
+        budgets = settings.get("budgets") or [(0, settings["max_samples"])]
+        if max_samples is not None:
+            settings = settings | {"max_samples": max_samples}
+        study._set_up(problem, settings | {"budgets": budgets}, own, record.name)
+        return study
+
+    def _end_as(self, record: Record, checks: list[Check]) -> None:
+        """Take over the end of a study from its file."""
+        assert record.result is not None
+        self.checks, self.samples = checks, record.samples
+        self.outcome, self._seconds = Outcome(record.result["outcome"]), float(record.result["seconds"])
+
+    def _replay(self, file: StudyFile, answers: int, progress: Callable[[int, int], None] | None = None) -> None:
+        """Tell the stored answers again, and then ask under the present budget."""
+        self._replaying = True
+        self._start(file.own_data())
+        for done, (index, attempt, tally) in enumerate(file.answers(), start=1):
+            current = self._batch.waiting.get(index)
+            if current is None or attempt != current.attempt:
+                raise StoreError(
+                    f"the stored answer to query {index} does not fit: other versions may have written it."
+                )
+            self._accept(current, tally, current.pulls.minus(tally))
+            if progress is not None:
+                progress(done, answers)
+        self._replaying = False
+        if self.done:
+            return
+        if not self._batch.begun:  # nothing of the last batch was answered: it may be cut to the budget anew
+            self._asked -= len(self._batch.waiting)
+            self._issue()
+        elif self.max_samples is not None and self.samples + self._batch.missing > self.max_samples:
+            self.stop(Outcome.BUDGET)
+
+    def _proof(self) -> dict[str, Any] | None:
+        """Replay a study that has ended for what proves its last check."""
+        assert self._store is not None
+        with Store(self._store) as reader:
+            number_in_file = reader.find(self.name)
+            record, problem = reader.read(number_in_file), reader.problem(number_in_file)
+            again = self._from_record(record, problem, self.algorithm, None)
+            again._replay(StudyFile(reader, number_in_file, record.answers, self.name), record.answers)
+        return again.checks[-1].proof if again.checks else None
+
+    @property
+    def max_samples(self) -> int | None:
+        """Budget of simulator calls."""
+        return self._budget.limit
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -310,10 +302,18 @@ class Study:
             "parameters": parameters_of(self.algorithm),
             "seed": self.seed,
             "max_samples": self.max_samples,
+            "budgets": [list(entry) for entry in self._budget.history],
             "calls_per_query": self.calls_per_query,
             "origin": self.origin,
             "reward_scale": self.reward_scale,
+            "warnings": list(self.warnings),
         }
+
+    def warn(self, *warnings: str) -> None:
+        """Remember what casts doubt on the guarantee, for the result."""
+        self.warnings += warnings
+        if self._file is not None and warnings:
+            self._file.change_settings(self.settings)
 
     def __repr__(self) -> str:
         return f"Study({self.algorithm.name} on {self.problem!r}: {self.samples} samples, {self.outcome})"
@@ -325,7 +325,7 @@ class Study:
 
     def ask(self) -> list[Query]:
         """Return the queries whose answers are awaited (the same ones until they are told)."""
-        return [] if self.done else list(self._waiting.values())
+        return [] if self.done else list(self._batch.waiting.values())
 
     def tell(self, query: Query, tally: Tally, *, partial: bool = False) -> None:
         """Hand in what was measured for a query.
@@ -339,13 +339,15 @@ class Study:
         partial : bool
             Accept fewer: they are kept, and `ask` then returns the rest of the query.
         """
-        if not 0 <= query.index < self._asked:
-            raise InvalidInput(f"query {query.index} was never asked. Tell only what Study.ask returned.")
-        current = self._waiting.get(query.index)
+        if not isinstance(query, Query) or not 0 <= query.index < self._asked or query.seed != self.seed:
+            shown = f"query {query.index}" if isinstance(query, Query) else repr(query)
+            raise InvalidInput(f"{shown} was never asked. Tell only what this study's ask() returned.")
+        current = self._batch.waiting.get(query.index)
         if current is None or query.attempt < current.attempt or self.done:
             return
-        rest = current.pulls.minus(tally)
-        if rest.total and not partial:
+        check_tally(self.problem, tally)
+        rest = None if current.pulls.answered_by(tally) else current.pulls.minus(tally)
+        if rest is not None and rest.total and not partial:
             raise InvalidInput(
                 f"query {query.index} asked for {current.pulls.total} samples, the tally has {tally.samples}. "
                 "Tell all of them, or pass partial=True to be asked for the rest."
@@ -355,25 +357,11 @@ class Study:
         self._accept(current, tally, rest)
         self._save_checks()
 
-    def _replay(self, index: int, attempt: int, tally: Tally) -> None:
-        current = self._waiting.get(index)
-        if current is None or attempt != current.attempt:
-            raise StoreError(f"the stored answer to query {index} does not fit: other versions may have written it.")
-        self._accept(current, tally, current.pulls.minus(tally))
-
-    def _accept(self, query: Query, tally: Tally, rest: Pulls) -> None:
+    def _accept(self, query: Query, tally: Tally, rest: Pulls | None) -> None:
         self.samples += tally.samples
-        known = self._parts.get(query.index)
-        self._parts[query.index] = tally if known is None else known + tally
-        if rest.total:
-            self._waiting[query.index] = replace(query, pulls=rest, attempt=query.attempt + 1)
-            return
-        del self._waiting[query.index]
-        if not self._waiting:
-            # Summed in the order of the queries, whatever the order of the answers: the same bits each time.
-            parts = [part for _, part in sorted(self._parts.items())]
-            self._parts = {}
-            self._advance(sum(parts[1:], start=parts[0]))
+        whole_batch = self._batch.accept(query, tally, rest)
+        if whole_batch is not None:
+            self._advance(whole_batch)
 
     def request_stop(self) -> None:
         """Ask whoever drives the study to stop it once the query in flight is answered; safe in a signal handler."""
@@ -384,14 +372,15 @@ class Study:
         if not self.done:
             self.outcome = outcome
             self._seconds = time.monotonic() - self._started
-            self._run.close()
+            if self._run is not None:
+                self._run.close()
             self._save_checks()
 
     def result(self) -> Result:
         """Return what is known now, certified or not."""
         last = self.checks[-1] if self.checks else None
         policy = last.policy if last else np.tile(self.problem.mask.argmax(axis=1), (self.problem.stages, 1))
-        seconds = time.monotonic() - self._started if self._seconds is None else self._seconds
+        restored = self._run is None
         return Result(
             algorithm=self.algorithm.name,
             asked_epsilon=self.epsilon,
@@ -400,7 +389,7 @@ class Study:
             certified=self.outcome is Outcome.CERTIFIED,
             epsilon=last.epsilon if last else inf,
             outcome=self.outcome,
-            explanation=self._explanation(last),
+            explanation=explain(self.outcome, last, self.delta, self.max_samples, self.forecast()),
             rounds=self.samples // self.problem.stages,
             samples=self.samples,
             statistic=last.statistic if last else 0.0,
@@ -408,60 +397,65 @@ class Study:
             gap=last.gap if last else inf,
             rule=last.rule if last else "",
             seed=self.seed,
-            seconds=seconds,
+            seconds=time.monotonic() - self._started if self._seconds is None else self._seconds,
             checks=tuple(self.checks),
-            origin=Origin(self.problem, self.settings, self._store, self._own_samples),
+            warnings=self.warnings,
+            origin=Origin(
+                self.problem, self.settings, self._store, self._own_samples, self._proof if restored else None
+            ),
         )
 
     def forecast(self) -> float:
-        """Simulator calls that the whole run should need, judged by the last check; nan before the first."""
-        if not self.checks:
-            return float("nan")
-        last = self.checks[-1]
-        gap, epsilon = last.gap / self.reward_scale, self.epsilon / self.reward_scale
-        predicted = self.algorithm.predicted_samples(self.problem, gap, epsilon, self.delta)
-        if isnan(predicted) and 0 < last.statistic < last.threshold:
-            # Widths shrink like the root of the number of samples.
-            return last.samples * (last.threshold / last.statistic) ** 2
-        return predicted
+        """Simulator calls that the whole run should need, judged by its checks; nan if it is too early to tell."""
+        return forecast(
+            self.algorithm,
+            self.problem,
+            self.checks,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            reward_scale=self.reward_scale,
+        )
 
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""
+        assert self._run is not None
         try:
-            request = next(self._run) if tally is None else self._run.send(tally)
+            with one_thread():
+                request = next(self._run) if tally is None else self._run.send(tally)
         except StopIteration as end:
             check: Check = end.value
             self._record(check)
-            self.stop(self._end(check))
+            unproved = Outcome.NO_GUARANTEE if self.algorithm.about.guarantee == "none" else Outcome.GAVE_UP
+            self.stop(Outcome.CERTIFIED if check.passed else unproved)
             return
         if request.check is not None:
             self._record(request.check)
-        pulls = self._within_budget(request.pulls)
+        self._wanted = request.pulls
+        self._issue()
+
+    def _issue(self) -> None:
+        """Ask what the algorithm wants, as far as the budget goes."""
+        assert self._wanted is not None
+        limit = self._budget.at(self._asked) if self._replaying else self._budget.limit
+        pulls = self._wanted
+        if limit is not None:
+            pulls = cut(pulls, limit - self.samples, self.algorithm.anytime)
         if pulls.total == 0:
-            self.stop(Outcome.BUDGET)
-        else:
-            for part in pulls.split(self.calls_per_query):
-                self._waiting[self._asked] = Query(self._asked, part, self.seed)
-                self._asked += 1
-
-    def _end(self, check: Check) -> Outcome:
-        if self.algorithm.about.guarantee == "none":
-            return Outcome.NO_GUARANTEE
-        return Outcome.CERTIFIED if check.passed else Outcome.GAVE_UP
-
-    def _within_budget(self, pulls: Pulls) -> Pulls:
-        left = inf if self.max_samples is None else self.max_samples - self.samples
-        if pulls.total <= left:
-            return pulls
-        share = left / pulls.total if self.algorithm.anytime else 0.0
-        return Pulls(pulls.pairs, np.floor(pulls.counts * share).astype(np.int64))
+            self._batch = Batch()
+            if not self._replaying:
+                self.stop(Outcome.BUDGET)
+            return
+        if not self._replaying and self._budget.note(self._asked) and self._file is not None:
+            self._file.change_settings(self.settings)
+        parts = pulls.split(self.calls_per_query)
+        self._batch = Batch(Query(self._asked + i, part, self.seed) for i, part in enumerate(parts))
+        self._asked += len(parts)
 
     def _save_checks(self) -> None:
         """Store new checks, and the result if the study is over."""
         if self._file is not None and (self.done or self._saved < len(self.checks)):
-            records = {i: self.checks[i].to_dict() for i in range(self._saved, len(self.checks))}
+            self._file.record(self.checks, self._saved, self.result().to_dict() if self.done else None)
             self._saved = len(self.checks)
-            self._file.record(records, self.result().to_dict() if self.done else None)
             if self.done:
                 self.close()
 
@@ -476,34 +470,34 @@ class Study:
             self.close()
 
     def _record(self, check: Check) -> None:
-        check = replace(check, epsilon=check.epsilon * self.reward_scale, gap=check.gap * self.reward_scale)
+        if check is self._last_check:  # an algorithm may ask more before it looks again
+            return
+        self._last_check = check
+        policy = check.policy
         if self.checks:
-            if np.array_equal(self.checks[-1].policy, check.policy):
-                check = replace(check, policy=self.checks[-1].policy)  # most policies of a trace are one and the same
+            if np.array_equal(self.checks[-1].policy, policy):
+                policy = self.checks[-1].policy  # most policies of a trace are one and the same
             # A check carries over what was certified before it, so only the last one needs its proof.
             self.checks[-1] = replace(self.checks[-1], proof=None)
-        self.checks.append(check)
+        scale = self.reward_scale
+        self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
 
-    def _explanation(self, last: Check | None) -> str:
-        if self.outcome is Outcome.CERTIFIED and last is not None:
-            quality = "optimal" if last.epsilon == 0 else f"within {last.epsilon:g} of optimal"
-            return f"The policy is {quality} with probability at least {1 - self.delta:g} ({last.rule})."
-        if self.outcome is Outcome.NO_GUARANTEE:
-            return (
-                f"All samples are made, but {self.algorithm.name!r} proves nothing of its policy: nothing is certified."
-            )
-        why = {
-            Outcome.BUDGET: f"The budget of {self.max_samples} simulator calls is spent",
-            Outcome.TIME: "The time is up",
-            Outcome.INTERRUPTED: "The run was interrupted",
-            Outcome.GAVE_UP: "The largest number of samples was reached; two actions may be tied (try epsilon > 0)",
-            Outcome.RUNNING: "The run is not over",
-        }.get(self.outcome, "")
-        known = inf if last is None else last.epsilon
-        certified = "nothing is certified" if known == inf else f"the policy is certified within {known:g}"
-        forecast = self.forecast()
-        outlook = f"; about {forecast:.2g} calls would be needed in all" if 0 < forecast < inf else ""
-        return f"{why}: {certified} yet{outlook}."
+
+def _has_ended(record: Record, max_samples: int | None) -> bool:
+    """Whether nothing more is to be simulated, so that the file knows everything."""
+    if record.result is None:
+        return False
+    if record.result["outcome"] == Outcome.BUDGET:
+        return max_samples is None or max_samples == record.settings["max_samples"]
+    return record.result["outcome"] in (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
+
+
+def _check_budget(max_samples: int | None, record: Record) -> None:
+    if max_samples is not None and whole("max_samples", max_samples, 1) < record.samples:
+        raise InvalidInput(
+            f"max_samples must be at least {record.samples}, what the study has used so far: it is the budget of the "
+            f"whole study. Got {max_samples} instead."
+        )
 
 
 def _nothing_to_choose(problem: Problem) -> Check:
@@ -512,27 +506,4 @@ def _nothing_to_choose(problem: Problem) -> Check:
     return Check(0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", {"theorem": "no choice"})
 
 
-def _finite(number: float) -> float | None:
-    return float(number) if np.isfinite(number) else None
-
-
-def _float(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return float("nan")
-
-
-def _number(name: str, value: Any, good: bool, expected: str) -> float:
-    if not good:
-        raise InvalidInput(f"{name} must be {expected}. Got {value!r} instead.")
-    return float(value)
-
-
-def _whole(name: str, value: Any, least: int) -> int | None:
-    if value is None:
-        return None
-    number = _float(value)
-    if isinstance(value, bool) or not np.isfinite(number) or number != floor(number) or number < least:
-        raise InvalidInput(f"{name} must be a whole number of at least {least}. Got {value!r} instead.")
-    return int(value)
+__all__ = ["Outcome", "Query", "Result", "Study"]

@@ -6,8 +6,10 @@ a result may depend on the number of threads: the same seed would not give the s
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -18,7 +20,25 @@ def _controller() -> Any:
     return ThreadpoolController()
 
 
-def one_thread() -> AbstractContextManager[Any]:
-    """Return a context in which BLAS uses one thread."""
-    context: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
-    return context
+class _Inside:
+    """How many are inside, of all threads: the first one limits BLAS and the last one lets it go."""
+
+    count = 0
+    limiter: Any = None
+    lock = Lock()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Return a context in which BLAS uses one thread; inside another such context it costs next to nothing."""
+    with _Inside.lock:
+        if _Inside.count == 0:
+            _Inside.limiter = _controller().limit(limits=1, user_api="blas")
+        _Inside.count += 1
+    try:
+        yield
+    finally:
+        with _Inside.lock:
+            _Inside.count -= 1
+            if _Inside.count == 0:
+                _Inside.limiter.restore_original_limits()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import Any
 
-from bestpolicy.errors import SimulatorError
+from bestpolicy.errors import SimulatorError, one_line
 from bestpolicy.estimation import Tally
 from bestpolicy.simulators import GenerativeModel
 from bestpolicy.study import Query, Study
@@ -61,19 +61,21 @@ class Crew:
                 self._send(query, flying)
             while flying:
                 ready, _ = wait(flying, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
-                failed: list[tuple[Query, Any]] = []
+                wrong: list[tuple[Query, Any]] = []
                 broken: list[tuple[Query, Any, bool]] = []
                 for future in ready:
                     query = flying.pop(future)
                     begun = self._begun.pop(future, None) is not None
                     try:
-                        study.tell(query, future.result())
+                        tally = future.result()
                     except (BrokenExecutor, CancelledError) as error:
                         broken.append((query, error, begun))
-                    except (SimulatorError, OSError) as error:
-                        failed.append((query, error))
+                    except Exception as error:
+                        wrong.append((query, error))
+                    else:
+                        study.tell(query, tally)
                 self._watch(flying)
-                self._try_again(study, failed + self._overdue(flying) + self._suspects(broken, flying), flying)
+                self._try_again(study, wrong + self._overdue(flying) + self._suspects(broken, flying), flying)
         finally:
             for future in flying:
                 future.cancel()
@@ -131,15 +133,9 @@ class Crew:
         for query, reason in lost:
             self._failures[query.index] = self._failures.get(query.index, 0) + 1
             if self._failures[query.index] > self._retries:
-                state, action = study.problem.pair(int(query.pulls.pairs[0]))
-                error = SimulatorError(
-                    f"query {query.index} (from pair (state {state}, action {action}) on) failed "
-                    f"{self._failures[query.index]} times; last: {reason}"
+                raise failed(study, query, reason, self._failures[query.index]) from (
+                    reason if isinstance(reason, BaseException) else None
                 )
-                if isinstance(reason, SimulatorError) and reason.partial is not None:
-                    study.tell(query, reason.partial, partial=True)
-                error.study = study
-                raise error from (reason if isinstance(reason, BaseException) else None)
             self._send(query, flying)
 
     def _replace_executor(self) -> None:
@@ -152,3 +148,26 @@ class Crew:
 def measure(model: GenerativeModel, query: Query) -> Tally:
     """Answer one query; runs on the worker."""
     return model.sample(query.pulls, query.rng())
+
+
+def failed(study: Study, query: Query, reason: Any, times: int = 1) -> SimulatorError:
+    """Return the error for a query that was not answered; what it had measured is told to the study."""
+    if isinstance(reason, SimulatorError) and times == 1:
+        error = reason
+    else:
+        what = one_line(reason) if isinstance(reason, Exception) else str(reason)
+        if times > 1:
+            state, action = study.problem.pair(int(query.pulls.pairs[0]))
+            place = f"query {query.index} (from pair (state {state}, action {action}) on)"
+            what = f"{place} failed {times} times; last: {what}"
+        if "pickle" in what:
+            what += ". To work on other processes, a simulator and its functions must stand at the top of a module."
+        error = SimulatorError(what, getattr(reason, "partial", None))
+    if error.partial is not None:
+        study.tell(query, error.partial, partial=True)
+    error.study = study
+    error.add_note(
+        "Nothing is lost: error.study holds what was measured. Mend the simulator and go on with "
+        "bestpolicy.drive(error.study, model)."
+    )
+    return error

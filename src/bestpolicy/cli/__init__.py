@@ -26,13 +26,19 @@ INTERRUPTED = 130
 def commands() -> None:
     """Find a provably near-optimal policy from a simulator, with as few simulator calls as possible.
 
-    MODEL is the name of a built-in instance (see `bestpolicy instances`) or an .npz file with the arrays features
-    (S,A,d), theta, mu, discount or horizon, and optionally mask (S,A).
+    MODEL is the name of a built-in instance (see `bestpolicy instances`) or an .npz file (numpy.savez) with the arrays
+
+    \b
+      features  (S,A,d)            discount or horizon  one number
+      theta     (d,)  or (H,d)     rewards features·theta in [0, 1]
+      mu        (S,d) or (H,S,d)   probabilities of the next state features·mu
+      mask      (S,A), optional: which actions are allowed
+    where H is the horizon of an episodic problem.
 
     \b
     First steps:
       bestpolicy instances
-      bestpolicy identify two-state --epsilon 0.1 --delta 0.05
+      bestpolicy identify two-state --epsilon 0.1 --delta 0.05 --algorithm tight
       bestpolicy check my_model.npz
     """
 
@@ -52,18 +58,26 @@ def main() -> None:
         sys.exit(0)
     except click.ClickException as error:
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "bestpolicy"
-        message = error.format_message().rstrip(".")
-        _fail(f"{message}. See '{command} --help'.")
+        message = error.format_message()
+        _fail(f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} See '{command} --help'.")
     except BestPolicyError as error:
-        _fail(str(error))
+        _fail(_as_typed(str(error)))
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}. Give a path that exists and may be written.")
+        where = "" if error.filename is None else f"{error.filename}: "
+        _fail(f"{where}{error.strerror or error}. Give a path that exists and may be written, on a disk with room.")
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _as_typed(message: str) -> str:
+    """Name a setting as it is typed on the command line: --max-samples, not max_samples."""
+    name, space, rest = message.partition(" ")
+    options = {p.name: p.opts[0] for c in commands.commands.values() for p in c.params if isinstance(p, click.Option)}
+    return options.get(name, name) + space + rest
 
 
 def _fail(message: str) -> None:

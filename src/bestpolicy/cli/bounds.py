@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
-from bestpolicy.bounds.lower import Progress, lower_bound
+from bestpolicy.bounds.lower import LowerBound, Progress, lower_bound
 from bestpolicy.bounds.summary import summarise, table_rows
-from bestpolicy.cli.console import notes, output
+from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
 from bestpolicy.cli.models import load_model
 from bestpolicy.errors import InvalidInput
+from bestpolicy.inputs import number
+from bestpolicy.mdp import LinearMDP
 
 
 @click.command()
@@ -30,8 +32,12 @@ from bestpolicy.errors import InvalidInput
     help="Law of the rewards around their means.",
 )
 @click.option("--literature", is_flag=True, help="List the worst-case bounds of the literature too.")
-@click.option("--figure", type=click.Path(dir_okay=False, path_type=Path), help="Picture to write (SVG, PNG).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option(
+    "--figure",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Picture to write (SVG, PNG); needs bestpolicy[report].",
+)
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def bounds(
     model: str,
     epsilon: float,
@@ -49,10 +55,10 @@ def bounds(
     is good in MODEL is good. Ctrl-C ends the search; the best bound so far is printed.
     """
     mdp = load_model(model)
-    if not max_seconds > 0:
-        raise InvalidInput(f"max-seconds must be positive. Got {max_seconds} instead.")
-    if not tolerance > 0:
-        raise InvalidInput(f"tolerance must be positive. Got {tolerance} instead.")
+    number("max_seconds", max_seconds, above=0)
+    number("tolerance", tolerance, above=0)
+    if figure is not None and find_spec("matplotlib") is None:  # not after the search
+        raise InvalidInput("--figure needs matplotlib: pip install 'bestpolicy[report]'.")
     err = notes()
     with err.status("searching for alternatives …") if err.is_terminal else _Quiet() as status:
 
@@ -65,7 +71,7 @@ def bounds(
     if figure is not None:
         _draw(mdp, bound, figure)
     if as_json:
-        click.echo(json.dumps(summarise(mdp, bound) | {"model": model}))
+        echo_json(summarise(mdp, bound) | {"model": model})
         return
     console = output()
     console.print(f"{mdp.name}: {mdp.problem!r}, gap {mdp.gap:.3g}; ε = {epsilon:g}, δ = {delta:g}")
@@ -92,12 +98,10 @@ class _Quiet:
         """Say nothing."""
 
 
-def _draw(mdp: Any, bound: Any, path: Path) -> None:
-    try:
-        from bestpolicy.bounds.figure import bounds_figure
+def _draw(mdp: LinearMDP, bound: LowerBound, path: Path) -> None:
+    from bestpolicy.bounds.figure import bounds_figure
 
+    try:
         bounds_figure(mdp, bound).savefig(path)
-    except ImportError:
-        raise InvalidInput("drawing needs matplotlib: pip install bestpolicy[report].") from None
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot write {path}: {error}.") from None
+        raise InvalidInput(f"cannot write {path}: {error}. Give a file that ends in .svg, .png or .pdf.") from None

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from math import isfinite
+from typing import Any
+
+import click
 from rich.console import Console
+
+JSON_HELP = "Print one JSON value and nothing else on stdout; errors go to stderr."
 
 
 def output(width: int = 120) -> Console:
@@ -14,3 +21,16 @@ def output(width: int = 120) -> Console:
 def notes() -> Console:
     """Return a console on stderr."""
     return Console(stderr=True, highlight=False)
+
+
+def echo_json(answer: Any) -> None:
+    """Print an answer as JSON that every reader accepts: numbers that are not finite become null."""
+    click.echo(json.dumps(_plain(answer), allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

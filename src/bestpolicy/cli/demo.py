@@ -13,7 +13,7 @@ from rich.table import Table
 from bestpolicy import instances
 from bestpolicy.algorithms import ALGORITHMS
 from bestpolicy.cli.console import notes, output
-from bestpolicy.cli.identify import Progress
+from bestpolicy.cli.progress import Progress
 from bestpolicy.run import identify
 from bestpolicy.simulators import ExactSimulator
 

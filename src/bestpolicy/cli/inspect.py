@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import click
@@ -11,7 +10,7 @@ from rich.table import Table
 
 from bestpolicy import instances as catalogue
 from bestpolicy.assumptions import check_features, check_model, check_norms
-from bestpolicy.cli.console import output
+from bestpolicy.cli.console import JSON_HELP, echo_json, output
 from bestpolicy.cli.models import Count, load_arrays, load_model
 from bestpolicy.design import g_optimal_design
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
@@ -23,7 +22,7 @@ _PAIRS_SHOWN = 40
 @click.command()
 @click.argument("model")
 @click.option("--tolerance", type=float, default=1e-3, show_default=True, help="Relative excess of the worst leverage.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def design(model: str, tolerance: float, as_json: bool) -> None:
     """Compute the G-optimal design of MODEL: which pairs to simulate, in which proportions.
 
@@ -41,7 +40,7 @@ def design(model: str, tolerance: float, as_json: bool) -> None:
             "worst_leverage": found.worst_leverage,
             "tolerance": found.tolerance,
         }
-        click.echo(json.dumps(answer))
+        echo_json(answer)
         return
     console = output()
     console.print(
@@ -60,7 +59,7 @@ def design(model: str, tolerance: float, as_json: bool) -> None:
 @click.argument("model")
 @click.option("--samples", type=Count(), help="Also simulate each pair this often and test linearity from samples.")
 @click.option("--seed", type=Count(), default=0, show_default=True, help="Of those samples.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
     """Check every assumption on MODEL: measured value, limit, verdict, worst pair, and what to do.
 
@@ -82,7 +81,7 @@ def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
         answer = {"model": model, "passed": not failed, "findings": [asdict(f) for f in findings]}
         if linearity is not None:
             answer["linearity"] = linearity.to_dict()
-        click.echo(json.dumps(answer))
+        echo_json(answer)
     else:
         table = Table("assumption", "measured", "limit", "verdict", "worst pair", "what to do", box=None)
         for finding in findings:
@@ -99,14 +98,14 @@ def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
         if linearity is not None:
             output(200).print(f"from samples: {linearity.sentence()}")
     if failed:
-        count = f"{len(failed)} of {len(findings)} assumptions" if len(failed) > 1 else "1 assumption"
-        click.echo(f"Error: {count} fail on {model}; first: {failed[0].sentence()}", err=True)
+        count = f"{len(failed)} of {len(findings)} assumptions fail" if len(failed) > 1 else "1 assumption fails"
+        click.echo(f"Error: {count} on {model}; first: {failed[0].sentence()}", err=True)
         return 2
     return 0
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def instances(as_json: bool) -> None:
     """List the built-in instances with their sizes and gaps."""
     rows = []
@@ -128,7 +127,7 @@ def instances(as_json: bool) -> None:
             }
         )
     if as_json:
-        click.echo(json.dumps(rows))
+        echo_json(rows)
         return
     table = Table("name", "alias", "S", "A", "d", "discount/horizon", "gap", "what it models", box=None)
     for row in rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -31,11 +32,13 @@ class Count(click.ParamType[int]):
 
 def load_model(model: str) -> LinearMDP:
     """Load an instance by name or a model file."""
+    _refuse_folder(model)
     return LinearMDP.load(model) if is_file_name(model) else instances.load(model)
 
 
 def load_arrays(model: str) -> tuple[Problem, FloatArray | None, FloatArray | None]:
     """Load a problem and, if known, θ (stages, d) and μ (stages, S, d), without judging them."""
+    _refuse_folder(model)
     if not is_file_name(model):
         mdp = instances.load(model)
         return mdp.problem, mdp.theta, mdp.mu
@@ -45,3 +48,8 @@ def load_arrays(model: str) -> tuple[Problem, FloatArray | None, FloatArray | No
     if theta is None or mu is None:
         return problem, None, None
     return problem, *stage_parameters(problem, theta, mu)
+
+
+def _refuse_folder(model: str) -> None:
+    if os.path.isdir(model):
+        raise InvalidInput(f"{model} is a folder. Give an .npz file, or the name of a built-in instance.")

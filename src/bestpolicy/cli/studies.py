@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import click
 from rich.table import Table
 
 from bestpolicy.algorithms import make_algorithm
-from bestpolicy.cli.console import output
+from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
 from bestpolicy.cli.identify import run_study
 from bestpolicy.cli.models import Count, load_model
+from bestpolicy.cli.progress import Replay
 from bestpolicy.errors import InvalidInput
+from bestpolicy.forecast import forecast
+from bestpolicy.mdp import LinearMDP
 from bestpolicy.store import Record, Store
 from bestpolicy.study import Study
 
@@ -21,11 +23,11 @@ from bestpolicy.study import Study
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--name", help="Name of the study, if the file has several.")
 @click.option("--model", help="Where the model is now, if not where it was.")
-@click.option("--max-samples", type=Count(), help="A new budget of simulator calls, in all.")
+@click.option("--max-samples", type=Count(), help="A new budget of simulator calls, those so far included.")
 @click.option("--max-seconds", type=float, help="Budget of time.")
-@click.option("--workers", type=Count(), help="Simulate on this many processes.")
+@click.option("--workers", type=Count(), help="Simulate on this many processes; pays if it began with --workers.")
 @click.option("--certificate", type=click.Path(dir_okay=False), help="Write a certificate for `bestpolicy verify`.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def resume(
     file: str,
     name: str | None,
@@ -38,31 +40,58 @@ def resume(
 ) -> int:
     """Go on with a study from its FILE; the result is bit for bit that of an uninterrupted run.
 
+    A study that has ended is answered from its file at once. Any other is replayed first, which takes as long as its
+    looks at the data took, without the simulator. Exit codes are those of `bestpolicy identify`.
+
     For a simulator of your own, use `bestpolicy.Study.resume` and `bestpolicy.drive` in Python.
     """
-    study = Study.resume(file, name, max_samples=max_samples)
+    with Replay(notes()) as replay:
+        study = Study.resume(file, name, max_samples=max_samples, progress=replay.show)
     try:
-        origin = study.origin
-        if "model" not in origin:
-            raise InvalidInput(f"{file} was not written by 'bestpolicy identify'. Use Study.resume in Python.")
-        source = model or origin["model"]
-        mdp = load_model(source)
-        if mdp.fingerprint != origin["fingerprint"]:
-            raise InvalidInput(f"{source} is not the model of this study: it has changed. Give the right one: --model.")
-        return run_study(study, mdp, origin["rewards"], source, file, max_seconds, workers, certificate, as_json)
+        source = model or study.origin.get("model", "")
+        mdp = _model_of(study, file, source, given=model is not None)
+        return run_study(study, mdp, source, file, max_seconds, workers, certificate, as_json)
     finally:
         study.close()
 
 
+def _model_of(study: Study, file: str, source: str, given: bool) -> LinearMDP | None:
+    """Load the model of a study; a study that has ended can do without it."""
+    needed = given or not study.done
+    if "model" not in study.origin:
+        if not needed:
+            return None
+        raise InvalidInput(
+            f"{file} was not written by 'bestpolicy identify', so its simulator is not known here. Go on in Python: "
+            f"bestpolicy.drive(bestpolicy.Study.resume({file!r}), your_simulator)."
+        )
+    try:
+        mdp = load_model(source)
+    except InvalidInput as error:
+        if not needed:
+            return None
+        raise InvalidInput(
+            f"the model of this study cannot be loaded: {error} If it has moved: --model PATH."
+        ) from None
+    if mdp.fingerprint == study.origin["fingerprint"]:
+        return mdp
+    if not needed:
+        return None
+    raise InvalidInput(
+        f"{source} is not the model of this study: its features, theta, mu or discount differ from those at the "
+        "beginning. Give the file as it was (--model PATH), or begin a new study."
+    )
+
+
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def studies(file: str, as_json: bool) -> None:
     """List the studies in FILE: what they ask, how far they are, how many samples they may still need."""
     with Store(file) as store:
-        records = [(record, forecast(store, record)) for record in map(store.read, map(store.find, store.names()))]
+        records = [(record, forecast_of(store, record)) for record in map(store.read, map(store.find, store.names()))]
     if as_json:
-        click.echo(json.dumps([asdict(record) | {"forecast": expected} for record, expected in records]))
+        echo_json([asdict(record) | {"forecast": expected} for record, expected in records])
         return
     table = Table("name", "algorithm", "ε", "δ", "samples", "certified ε", "forecast", "outcome", "begun", box=None)
     for record, expected in records:
@@ -75,22 +104,26 @@ def studies(file: str, as_json: bool) -> None:
             f"{record.settings['delta']:g}",
             f"{record.samples:,}",
             "–" if known is None else f"{known:g}",
-            "–" if expected is None else f"{expected:.2g}",
+            "too early" if expected is None else f"{expected:.2g}",
             record.result["outcome"] if record.result else "not over",
             record.created,
         )
     output().print(table)
 
 
-def forecast(store: Store, record: Record) -> float | None:
-    """Simulator calls that the whole study should need, judged by its last check."""
-    if not record.checks or record.checks[-1]["gap"] is None:
+def forecast_of(store: Store, record: Record) -> float | None:
+    """Simulator calls that the whole study should need, as `Study.forecast` says; None if it is too early to tell."""
+    settings, number = record.settings, store.find(record.name)
+    try:
+        algorithm = make_algorithm(settings["algorithm"], settings["parameters"])
+    except InvalidInput:  # somebody's own algorithm
         return None
-    settings = record.settings
-    problem = store.problem(store.find(record.name))
-    algorithm = make_algorithm(settings["algorithm"], settings["parameters"])
-    scale = settings["reward_scale"]
-    needed = algorithm.predicted_samples(
-        problem, record.checks[-1]["gap"] / scale, settings["epsilon"] / scale, settings["delta"]
+    needed = forecast(
+        algorithm,
+        store.problem(number),
+        store.trace(number),
+        epsilon=settings["epsilon"],
+        delta=settings["delta"],
+        reward_scale=settings["reward_scale"],
     )
     return needed if 0 < needed < float("inf") else None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from bestpolicy.cli.console import JSON_HELP, echo_json
 from bestpolicy.cli.models import load_model
 from bestpolicy.verify import verify as check_certificate
 
@@ -15,7 +14,7 @@ NOT_VALID = 1
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--model", help="The true model, if it is known: also compute the policy's true loss.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def verify(file: str, model: str | None, as_json: bool) -> int:
     """Check a certificate FILE: recompute from it alone that the policy is as good as it says.
 
@@ -23,7 +22,7 @@ def verify(file: str, model: str | None, as_json: bool) -> int:
     """
     found = check_certificate(file, None if model is None else load_model(model))
     if as_json:
-        click.echo(json.dumps(found.to_dict()))
+        echo_json(found.to_dict())
     else:
         click.echo(str(found))
         for item in found.trusted if found.valid else []:

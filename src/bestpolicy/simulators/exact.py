@@ -32,6 +32,11 @@ class ExactSimulator:
     """
 
     def __init__(self, mdp: LinearMDP, rewards: RewardLaw = "bernoulli") -> None:
+        if not isinstance(mdp, LinearMDP):
+            raise InvalidInput(
+                f"mdp must be a LinearMDP, which knows theta and mu. Got {type(mdp).__name__}; wrap a simulator "
+                "of your own in CallableSimulator."
+            )
         if rewards not in _LAWS:
             hint = did_you_mean(str(rewards), _LAWS)
             raise InvalidInput(f"rewards must be one of {', '.join(_LAWS)}. Got {rewards!r} instead.{hint}")

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
 
-from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.errors import InvalidInput, SimulatorError, one_line
 from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.inputs import function
 from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
 
 _BLOCK = 2**18
@@ -33,15 +35,32 @@ class CallableSimulator:
     vectorized : bool
         If True, `step` takes and returns arrays of equal length: ``step(states, actions, rng) -> (rewards,
         next_states)``.
+    reward_range : (low, high)
+        The lowest and the highest reward that can ever occur, [0, 1] by default. Others are mapped there, and ε is
+        then in your own units of reward.
+
+    Attributes
+    ----------
+    reward_scale : float
+        high - low; `identify` takes ε, and reports it, in these units.
     """
 
-    def __init__(self, problem: Problem, step: Callable[..., tuple[Any, Any]], *, vectorized: bool = False) -> None:
-        if not callable(step):
-            raise InvalidInput(f"step must be a function of (state, action, rng). Got {step!r} instead.")
+    def __init__(
+        self,
+        problem: Problem,
+        step: Callable[..., tuple[Any, Any]],
+        *,
+        vectorized: bool = False,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        if not isinstance(problem, Problem):
+            raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
         self._problem = problem
-        self.step = step
+        self.step = function("step", step, "step(state, action, rng) -> (reward, next_state)")
         self.vectorized = vectorized
-        self._takes_stage = problem.horizon is not None and _has_stage_parameter(step)
+        self._takes_stage = _takes_stage(problem, step)
+        self._low, self._high = _limits(reward_range)
+        self.reward_scale = self._high - self._low
 
     @property
     def problem(self) -> Problem:
@@ -58,6 +77,7 @@ class CallableSimulator:
                 measure = self._call_block if self.vectorized else self._call_each
                 rewards, next_states, failure = measure(states, actions, rng, extra)
                 done = len(rewards)
+                rewards = (rewards - self._low) / self.reward_scale
                 tally += Tally.from_samples(self.problem, states[:done], actions[:done], rewards, next_states, stage)
                 if failure is not None:
                     place = f"(state {states[done]}, action {actions[done]})" + (
@@ -73,10 +93,14 @@ class CallableSimulator:
         rewards, next_states = np.empty(len(states)), np.empty(len(states), dtype=np.int64)
         for i, (state, action) in enumerate(zip(states.tolist(), actions.tolist(), strict=True)):
             try:
-                reward, next_state = self.step(state, action, rng, **extra)
+                answer = self.step(state, action, rng, **extra)
             except Exception as error:
-                return rewards[:i], next_states[:i], (_raised(error), error)
-            problem = _fault(reward, next_state, self.problem.states)
+                return rewards[:i], next_states[:i], (one_line(error), error)
+            try:
+                reward, next_state = answer
+            except (TypeError, ValueError):
+                return rewards[:i], next_states[:i], (_not_two(answer), None)
+            problem = self._fault(reward, next_state)
             if problem:
                 return rewards[:i], next_states[:i], (problem, None)
             rewards[i], next_states[i] = reward, next_state
@@ -88,18 +112,44 @@ class CallableSimulator:
         nothing = np.empty(0), np.empty(0, dtype=np.int64)
         try:
             answer = self.step(states, actions, rng, **extra)
-            rewards, next_states = (np.asarray(part) for part in answer)
         except Exception as error:
-            return *nothing, (f"{_raised(error)} (vectorised call that starts at this pair)", error)
+            return *nothing, (f"{one_line(error)} (vectorised call that starts at this pair)", error)
+        try:
+            rewards, next_states = (np.asarray(part) for part in answer)
+        except (TypeError, ValueError):
+            return *nothing, (_not_two(answer), None)
         if rewards.shape != states.shape or next_states.shape != states.shape:
             shapes = f"{rewards.shape} and {next_states.shape}"
             return *nothing, (f"step returned arrays of shapes {shapes}, expected {states.shape} twice.", None)
-        good = _plausible(rewards, next_states, self.problem.states)
+        good = _plausible(rewards, next_states, self._low, self._high, self.problem.states)
         if not good.all():
             first = int(np.argmin(good))
-            fault = _fault(rewards[first], next_states[first], self.problem.states)
+            fault = self._fault(rewards[first], next_states[first])
             return rewards[:first], next_states[:first], (fault or "step returned bad output.", None)
         return rewards, next_states, None
+
+    def _fault(self, reward: Any, next_state: Any) -> str | None:
+        """Say what is wrong with one answer of the simulator, or None."""
+        low, high, states = self._low, self._high, self.problem.states
+        try:
+            value = float(reward)
+        except (TypeError, ValueError):
+            return f"reward {_short(reward)} is not a number."
+        if isnan(value):
+            return f"reward nan is not in [{low:g}, {high:g}]. Find out why: leaving it out would bias the answer."
+        if not low <= value <= high:
+            return (
+                f"reward {value!r} is not in [{low:g}, {high:g}]. Give reward_range=(low, high), the lowest and the "
+                "highest that can ever occur; clipping rewards would bias the answer."
+            )
+        try:
+            known = float(next_state) == int(next_state) and 0 <= int(next_state) < states
+        except (TypeError, ValueError, OverflowError):
+            known = False
+        shown = f"{next_state:g}" if isinstance(next_state, int | float | np.number) else _short(next_state)
+        if known:
+            return None
+        return f"next state {shown} is not one of 0..{states - 1}. Return the number of a state, counted from 0."
 
 
 _Measured = tuple[FloatArray, IntArray, tuple[str, BaseException | None] | None]
@@ -113,12 +163,12 @@ def _blocks(pairs: IntArray, counts: IntArray) -> Iterator[IntArray]:
         yield pairs[np.searchsorted(ends, np.arange(begin, min(begin + _BLOCK, total)), side="right")]
 
 
-def _plausible(rewards: Any, next_states: Any, states: int) -> BoolArray:
+def _plausible(rewards: Any, next_states: Any, low: float, high: float, states: int) -> BoolArray:
     try:
         with np.errstate(invalid="ignore"):
             return np.asarray(
-                (rewards >= 0)
-                & (rewards <= 1)
+                (rewards >= low)
+                & (rewards <= high)
                 & (next_states >= 0)
                 & (next_states < states)
                 & (next_states == np.floor(next_states))
@@ -127,28 +177,37 @@ def _plausible(rewards: Any, next_states: Any, states: int) -> BoolArray:
         return np.zeros(rewards.shape, dtype=np.bool_)
 
 
-def _fault(reward: Any, next_state: Any, states: int) -> str | None:
-    """Say what is wrong with one answer of the simulator, or None."""
+def _not_two(answer: Any) -> str:
+    return f"step must return (reward, next_state). Got {_short(answer)} instead."
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _limits(reward_range: Any) -> tuple[float, float]:
     try:
-        value = float(reward)
+        low, high = (float(limit) for limit in reward_range)
     except (TypeError, ValueError):
-        return f"reward {reward!r} is not a number."
-    if not 0.0 <= value <= 1.0:  # also catches NaN
-        return f"reward {value!r} is not in [0, 1]. Map rewards there affinely; clipping them would bias the answer."
+        low = high = 0.0
+    if not -inf < low < high < inf:
+        raise InvalidInput(f"reward_range must be two finite numbers, low < high. Got {reward_range!r} instead.")
+    return low, high
+
+
+def _takes_stage(problem: Problem, step: Callable[..., Any]) -> bool:
+    """Whether the function wants to know the stage; complain if it cannot be called at all."""
     try:
-        known = float(next_state) == int(next_state) and 0 <= int(next_state) < states
-    except (TypeError, ValueError, OverflowError):
-        known = False
-    shown = f"{next_state:g}" if isinstance(next_state, int | float | np.number) else repr(next_state)
-    return None if known else f"next state {shown} is not one of 0..{states - 1}."
-
-
-def _raised(error: Exception) -> str:
-    return f"the simulator raised {type(error).__name__}: {error}"
-
-
-def _has_stage_parameter(step: Callable[..., Any]) -> bool:
-    try:
-        return "stage" in inspect.signature(step).parameters
+        signature = inspect.signature(step)
     except (TypeError, ValueError):
         return False
+    staged = problem.horizon is not None and "stage" in signature.parameters
+    try:
+        signature.bind(0, 0, None, **({"stage": 0} if staged else {}))
+    except TypeError:
+        more = ", and may take one named stage" if problem.horizon is not None else ""
+        raise InvalidInput(
+            f"step must take three arguments, step(state, action, rng){more}. Its signature is {signature} instead."
+        ) from None
+    return staged

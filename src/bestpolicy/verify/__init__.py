@@ -86,7 +86,11 @@ class Verification:
             return "NOT valid: " + "; ".join(self.reasons) + "."
         quality = "optimal" if self.epsilon == 0 else f"within {self.epsilon:g} of optimal"
         confidence = "" if self.theorem == "no choice" else f" with probability at least {1 - self.delta:g}"
-        why = "no state has two distinct actions" if self.theorem == "no choice" else f"Theorem {self.theorem}"
+        # The criteria of Theorems T and P: (A) certifies an optimal policy, (B) one within some ε.
+        criterion = (" (A)" if self.epsilon == 0 else " (B)") if self.theorem[0] in "TP" else ""
+        why = (
+            "no state has two distinct actions" if self.theorem == "no choice" else f"Theorem {self.theorem}{criterion}"
+        )
         loss = "" if self.true_loss is None else f"; its true loss in the given model is {self.true_loss:.6g}"
         return (
             f"valid: the policy is {quality}{confidence} ({why}), from {self.samples:,} simulator calls; "

@@ -1,0 +1,187 @@
+"""One SQLite file: its tables, its lock, and what can go wrong with files.
+
+Writing is in write-ahead mode, one process at a time: the lock belongs to the operating system, so a killed process
+cannot leave it behind. Readers need no right to write.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import PathLike
+from typing import Any
+from urllib.parse import quote
+
+from bestpolicy.errors import InvalidInput, StoreError
+
+SCHEMA = 2
+_APPLICATION = 0x62706F6C  # marks the file as ours
+
+_TABLES = """
+CREATE TABLE study (
+    id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, fingerprint TEXT NOT NULL, problem BLOB NOT NULL,
+    settings TEXT NOT NULL, versions TEXT NOT NULL, own BLOB, result TEXT, created TEXT DEFAULT CURRENT_TIMESTAMP);
+CREATE TABLE answer (
+    study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, query INTEGER NOT NULL,
+    attempt INTEGER NOT NULL, samples INTEGER NOT NULL, tally BLOB NOT NULL, PRIMARY KEY (study, position));
+CREATE TABLE looked (
+    study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, record TEXT NOT NULL, policy BLOB,
+    PRIMARY KEY (study, position));
+"""  # `policy` is NULL where it is that of the check before
+
+_REMEDIES = {
+    sqlite3.SQLITE_NOTADB: "Give a file that `--store` or Study(store=...) has written",
+    sqlite3.SQLITE_CORRUPT: "The file is damaged: take a copy of it that is whole",
+    sqlite3.SQLITE_FULL: "The disk is full: make room and go on with `resume`",
+    sqlite3.SQLITE_READONLY: "The file or its folder may not be written: change that, or work on a copy",
+    sqlite3.SQLITE_CANTOPEN: "Give the path of a file in a folder that exists and may be read (and written, to run)",
+}
+
+
+class Database:
+    """The file of a `Store`, open for reading or for writing.
+
+    Parameters
+    ----------
+    path : path
+    write : bool
+        Take the writer's lock; the file is made if there is none.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, write: bool = False) -> None:
+        self.path = os.fspath(path)
+        self._lock: int | None = None
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        if os.path.isdir(self.path):
+            raise InvalidInput(f"{self.path} is a folder. Give the path of a file of studies.")
+        if not write and not os.path.isfile(self.path):
+            raise InvalidInput(
+                f"no such file: {self.path}. Give a file that `--store` or Study(store=...) has written."
+            )
+        if write:
+            self._take_lock()
+        try:
+            with self.errors():
+                self._connection = sqlite3.connect(self.path, isolation_level=None) if write else self._open_to_read()
+                self._prepare(write)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file and give up the lock."""
+        if hasattr(self, "_connection"):
+            self._connection.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+            self._copy = None
+        if self._lock is not None:
+            with suppress(FileNotFoundError):  # somebody may have removed the folder
+                os.unlink(self.path + "-lock")
+            os.close(self._lock)
+            self._lock = None
+
+    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        """Run one statement."""
+        return self._connection.execute(statement, values)
+
+    def executemany(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        """Run one statement for each row."""
+        self._connection.executemany(statement, rows)
+
+    def _open_to_read(self) -> sqlite3.Connection:
+        """Open the file without changing anything, also in a folder where nothing may be written.
+
+        SQLite reads a file in write-ahead mode with the help of files beside it, and fails where it cannot make them.
+        Without a log the file is whole by itself; a log that a killed process has left is read with it from a copy.
+        """
+        address = f"file:{quote(os.path.abspath(self.path))}?mode=ro"
+        database = sqlite3.connect(address, uri=True, isolation_level=None)
+        try:
+            database.execute("SELECT COUNT(*) FROM sqlite_master")
+            return database
+        except sqlite3.OperationalError as error:
+            database.close()
+            if (error.sqlite_errorcode & 0xFF) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
+        log = self.path + "-wal"
+        if not os.path.exists(log) or os.path.getsize(log) == 0:
+            return sqlite3.connect(address + "&immutable=1", uri=True, isolation_level=None)
+        self._copy = tempfile.TemporaryDirectory()
+        copy = os.path.join(self._copy.name, "copy.db")
+        try:
+            shutil.copyfile(self.path, copy)
+            shutil.copyfile(log, copy + "-wal")
+        except OSError as error:
+            raise StoreError(f"cannot read {self.path}: {error.strerror}. Change its permissions.") from None
+        return sqlite3.connect(copy, isolation_level=None)
+
+    def _prepare(self, write: bool) -> None:
+        self._connection.execute("PRAGMA busy_timeout = 10000")
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        application = self._connection.execute("PRAGMA application_id").fetchone()[0]
+        empty = not self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+        if empty and write:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.executescript(
+                f"BEGIN; PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA}; {_TABLES} COMMIT;"
+            )
+        elif application != _APPLICATION:
+            remedy = _REMEDIES[sqlite3.SQLITE_NOTADB]
+            raise StoreError(f"{self.path} is not a file of studies. {remedy}.")
+        elif version > SCHEMA:
+            raise StoreError(f"{self.path} was written by a newer bestpolicy (schema {version}). Upgrade to read it.")
+        elif version < SCHEMA and write:
+            self._connection.executescript(
+                f"BEGIN; PRAGMA user_version = {SCHEMA}; ALTER TABLE looked ADD COLUMN policy BLOB; COMMIT;"
+            )
+        if write:
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+
+    def _take_lock(self) -> None:
+        lock_path = self.path + "-lock"
+        while self._lock is None:
+            try:
+                lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+            except OSError as error:
+                raise StoreError(f"cannot write {self.path}: {error.strerror}.") from None
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.exists(lock_path) and os.path.samestat(os.fstat(lock), os.stat(lock_path)):
+                    self._lock = lock
+                else:  # its last owner removed it in the meantime
+                    os.close(lock)
+            except BlockingIOError:
+                os.close(lock)
+                raise StoreError(
+                    f"another process is writing to {self.path}. Wait for it, or use another file."
+                ) from None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Do several things, or none of them."""
+        with self.errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Say what to do when SQLite fails."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            what = "is not a file of studies" if kind == sqlite3.SQLITE_NOTADB else f"cannot be used ({error})"
+            remedy = _REMEDIES.get(kind, "Check the disk and the permissions")
+            raise StoreError(f"{self.path} {what}. {remedy}; what was stored before is still there.") from None
