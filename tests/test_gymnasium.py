@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import sys
 
 import numpy as np
@@ -623,3 +624,13 @@ def test_without_gymnasium_there_is_a_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(bp.InvalidInput, match=r"pip install bestpolicy\[gym\]"):
         GymSimulator(object(), discount=0.9)
+
+
+def test_a_certificate_names_the_states_and_actions_of_the_environment(gymnasium, tmp_path):
+    simulator = bp.GymSimulator(gymnasium.make("FrozenLake-v1"), discount=0.5)
+    result = bp.identify(simulator, epsilon=0.3, delta=0.1, seed=0, store=tmp_path / "run.db")
+    result.save(tmp_path / "certificate.json")
+    labels = json.loads((tmp_path / "certificate.json").read_text())["problem"]["labels"]
+    assert labels["states"] == [*range(16), "the end"]
+    assert labels["actions"] == [0, 1, 2, 3]
+    assert bp.Study.resume(tmp_path / "run.db").labels == labels

@@ -111,6 +111,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "discount": problem.discount,
             "horizon": problem.horizon,
             "fingerprint": problem.fingerprint,
+            "labels": settings["labels"],
         },
         "claim": {
             "policy": _encoded(check.policy, "<i8"),

@@ -106,6 +106,7 @@ def identify(
         store=store,
         name=name,
         reward_scale=getattr(model, "reward_scale", 1.0),
+        labels=getattr(model, "labels", None),
         own_data=own_data,
     )
     if diagnose is not None:
@@ -190,7 +191,7 @@ def _check_arguments(model: Any, executor: Any, max_seconds: Any, query_seconds:
     if not isinstance(model, GenerativeModel) or not isinstance(model.problem, Problem):
         raise InvalidInput(
             f"model must have a `problem` and a method `sample(pulls, rng)`. Got {type(model).__name__}; wrap a model "
-            "in ExactSimulator, or a function in CallableSimulator."
+            "in ExactSimulator, a function in CallableSimulator, an environment in GymSimulator."
         )
     if executor is not None and not isinstance(executor, Executor):
         function("executor", executor, "executor() -> concurrent.futures.Executor, unless it is an Executor itself")

@@ -68,6 +68,8 @@ class Study:
     reward_scale : float
         Your unit of reward in the problem's: if rewards were mapped from [low, high] into [0, 1], high - low. Then
         epsilon, and all that is reported of ε and gaps, is in your own units.
+    labels : dict, optional
+        What states and actions are called, for files and reports: ``{"states": [...], "actions": [...]}``.
     own_data : Tally, optional
         Samples from elsewhere, of pairs that were chosen without regard to outcomes (a log of transitions, say:
         `Tally.from_samples`). They help to certify, where the algorithm's rule allows it, and cost no samples.
@@ -87,6 +89,7 @@ class Study:
         name: str = "study",
         origin: dict[str, str] | None = None,
         reward_scale: float = 1.0,
+        labels: dict[str, Any] | None = None,
         own_data: Tally | None = None,
     ) -> None:
         if own_data is not None and not isinstance(own_data, Tally):
@@ -101,6 +104,7 @@ class Study:
                 "calls_per_query": calls_per_query,
                 "origin": origin or {},
                 "reward_scale": reward_scale,
+                "labels": labels,
             },
             algorithm,
             name,
@@ -128,6 +132,7 @@ class Study:
         self._budget = Budget(None if limit is None else whole("max_samples", limit, 1), settings.get("budgets", ()))
         self.calls_per_query = None if size is None else whole("calls_per_query", size, 1)
         self.reward_scale = number("reward_scale", settings["reward_scale"], above=0)
+        self.labels: dict[str, Any] | None = settings.get("labels")
         if not isinstance(algorithm, str | None) and (isinstance(algorithm, type) or not hasattr(algorithm, "run")):
             known = ", ".join(ALGORITHMS)
             raise InvalidInput(
@@ -306,6 +311,7 @@ class Study:
             "calls_per_query": self.calls_per_query,
             "origin": self.origin,
             "reward_scale": self.reward_scale,
+            "labels": self.labels,
             "warnings": list(self.warnings),
         }
 
