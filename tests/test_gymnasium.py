@@ -626,8 +626,8 @@ def test_without_gymnasium_there_is_a_remedy(monkeypatch):
         GymSimulator(object(), discount=0.9)
 
 
-def test_a_certificate_names_the_states_and_actions_of_the_environment(gymnasium, tmp_path):
-    simulator = bp.GymSimulator(gymnasium.make("FrozenLake-v1"), discount=0.5)
+def test_a_certificate_names_the_states_and_actions_of_the_environment(gym, tmp_path):
+    simulator = bp.GymSimulator(gym.make("FrozenLake-v1"), discount=0.5)
     result = bp.identify(simulator, epsilon=0.3, delta=0.1, seed=0, store=tmp_path / "run.db")
     result.save(tmp_path / "certificate.json")
     labels = json.loads((tmp_path / "certificate.json").read_text())["problem"]["labels"]
