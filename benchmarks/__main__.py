@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-NAMES = ("identify", "simulators", "tells", "planning", "design", "growth")
+NAMES = ("identify", "simulators", "tells", "checks", "planning", "design", "growth")
 
 
 def main() -> None:

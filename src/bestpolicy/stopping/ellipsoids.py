@@ -40,6 +40,7 @@ off. At any time, and for each direction, the best scale counts.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import log
 
 import numpy as np
@@ -100,10 +101,15 @@ class Prior:
         stages, dimension, _ = self.base.shape
         return int(stages * dimension)
 
+    @cached_property
+    def _inverse_root(self) -> FloatArray:
+        """L⁻¹ of Γ_0 = LLᵀ."""
+        return np.linalg.inv(np.linalg.cholesky(self.base))
+
     def eigenvalues(self, spread: FloatArray) -> FloatArray:
         """Eigenvalues of Γ_0⁻¹Σ, (stages, d), for Σ (stages, d, d)."""
-        inverse_root = np.linalg.inv(np.linalg.cholesky(self.base))
-        values = np.linalg.eigvalsh(inverse_root @ spread @ inverse_root.swapaxes(1, 2))
+        root = self._inverse_root
+        values = np.linalg.eigvalsh(root @ spread @ root.swapaxes(1, 2))
         # Rounding can only make log det too small by 1e-12 or so; tiny negative eigenvalues are zeros.
         clipped: FloatArray = np.clip(values, 0.0, None)
         return clipped
