@@ -15,11 +15,11 @@ from scipy.optimize import brentq
 import bestpolicy as bp
 from bestpolicy.bounds import bounds_table, confidence_divergence, lower_bound, lower_bounds, time_upper_bound
 from bestpolicy.bounds.alternatives import Verifier
-from bestpolicy.bounds.figure import bounds_figure
 from bestpolicy.bounds.membership import Reference, certify
 from bestpolicy.bounds.search import Search
 from bestpolicy.bounds.summary import summarise
 from bestpolicy.bounds.tables import Truth
+from bestpolicy.report.figures import bounds_figure
 from tests.models import random_mdp, tabular_mdp
 
 # --- independent means: plain NumPy, one policy at a time

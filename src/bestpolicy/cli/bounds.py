@@ -93,11 +93,11 @@ class _Quiet:
 
 
 def _draw(mdp: Any, bound: Any, path: Path) -> None:
-    try:
-        from bestpolicy.bounds.figure import bounds_figure
+    from bestpolicy.report.figures import bounds_figure
 
+    try:
         bounds_figure(mdp, bound).savefig(path)
-    except ImportError:
-        raise InvalidInput("drawing needs matplotlib: pip install bestpolicy[report].") from None
     except (OSError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
         raise InvalidInput(f"cannot write {path}: {error}.") from None

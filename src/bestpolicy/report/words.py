@@ -1,0 +1,123 @@
+"""Numbers and sentences for people. What is promised is never rounded in the promise's favour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from math import floor, inf
+
+from bestpolicy.report.accounts import Account
+from bestpolicy.study import Outcome
+
+_WHY = {
+    Outcome.BUDGET: "The budget of simulator calls is spent.",
+    Outcome.TIME: "The time was up.",
+    Outcome.INTERRUPTED: "The run was interrupted.",
+    Outcome.GAVE_UP: "The run gave up at its largest number of samples: two actions may be tied.",
+    Outcome.RUNNING: "The run is not over.",
+}
+
+
+def count(number: float) -> str:
+    """A number of things: ``41,320``."""
+    return f"{number:,.0f}"
+
+
+def figure(number: float | None, digits: int = 4) -> str:
+    """A measured number with so many digits; a dash if there is none."""
+    if number is None or not abs(number) < inf:
+        return "–"
+    return f"{number:,.0f}" if abs(number) >= 10**digits else f"{number:.{digits}g}"
+
+
+def at_most(bound: float) -> str:
+    """An upper bound with three digits, rounded up."""
+    return _rounded(bound, ROUND_CEILING)
+
+
+def percent(delta: float) -> str:
+    """The probability 1 - δ, rounded down: ``95 %``, ``99.9999 %``."""
+    share = 100 * (1 - Decimal(repr(delta)))
+    digits = max(2, -Decimal(repr(delta)).adjusted() + 1)
+    step = Decimal(1).scaleb(2 - digits)
+    text = f"{share.quantize(step, rounding=ROUND_FLOOR):f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
+
+
+def headline(account: Account, lower_bound: float | None = None) -> str:
+    """What is certified, in one sentence."""
+    calls = f"{count(account.samples)} simulator call{'' if account.samples == 1 else 's'}"
+    floor_ = ""
+    if lower_bound is not None and lower_bound >= 1:
+        floor_ = f"; no algorithm could do with fewer than {count(floor(lower_bound))} on average"
+    if account.rule == "no state has two distinct actions":
+        return "Every policy is optimal: no state has two distinct actions."
+    promise = f"with probability at least {percent(account.settings['delta'])}"
+    quality = "optimal" if account.epsilon == 0 else f"within {at_most(account.epsilon)} of optimal"
+    if account.certified:
+        return f"This policy is {quality} {promise}, from {calls}{floor_}."
+    if not account.checks and account.epsilon == inf:
+        begun = "has just begun: " if not account.over else "ended before its first check: "
+        return f"This study {begun}nothing is certified yet, after {calls}."
+    asked = account.settings["epsilon"]
+    wanted = "an optimal one" if asked == 0 else f"one within {figure(asked)}"
+    if account.epsilon < inf:
+        return f"So far this policy is {quality} {promise}, from {calls}. Asked for was {wanted}."
+    return f"Nothing is certified yet, after {calls}. Asked for is {wanted.replace('one', 'a policy', 1)}."
+
+
+def standing(account: Account) -> str:
+    """Why the run ended, or that it did not, and what to expect of it; empty if it certified what was asked."""
+    if account.certified:
+        return ""
+    why = next((text for outcome, text in _WHY.items() if outcome == account.outcome), "")
+    expected = account.forecast
+    if expected is None:
+        return why
+    return f"{why} About {count_roughly(expected)} simulator calls should be needed in all."
+
+
+def count_roughly(number: float) -> str:
+    """A forecast, with two digits: ``4,800,000``."""
+    return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def comparison_headline(medians: Mapping[str, Mapping[str, float]]) -> str:
+    """Say which algorithm needed the fewest calls; `medians` are those of certified runs, by instance and algorithm."""
+    contested = {instance: own for instance, own in medians.items() if len(own) > 1}
+    if not contested:
+        instances, algorithms = len(medians), {name for own in medians.values() for name in own}
+        if not instances:
+            return "No run was certified."
+        return f"{_listed(sorted(algorithms))} certified policies on {instances} instance{'s' * (instances > 1)}."
+    winners = [min(own, key=lambda name: own[name]) for own in contested.values()]
+    best = max(dict.fromkeys(winners), key=winners.count)
+    ratios = sorted(
+        min(calls for name, calls in own.items() if name != best) / own[best]
+        for own in contested.values()
+        if best in own and own[best] > 0
+    )
+    middle = (
+        ratios[len(ratios) // 2]
+        if len(ratios) % 2
+        else (ratios[len(ratios) // 2 - 1] * ratios[len(ratios) // 2]) ** 0.5
+    )
+    many = len(contested)
+    where = f"on {next(iter(contested))}" if many == 1 else f"on {winners.count(best)} of {many} instances"
+    times = f"{middle:,.2g}" if middle < 10 else f"{middle:,.0f}"
+    typical = (
+        "" if middle < 1.05 else f"; the next best needed {times} times as many" + (" (median)" if many > 1 else "")
+    )
+    return f"{best} needed the fewest simulator calls {where}{typical}."
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def _rounded(number: float, rounding: str) -> str:
+    if number == 0 or not number < inf:
+        return "0" if number == 0 else "∞"
+    exact = Decimal(repr(number))
+    text = f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=rounding):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else f"{int(text):,}"
