@@ -102,6 +102,16 @@ def report_page(
     return render(title=study_title(found), study=part)
 
 
+def write_comparison_and_run(
+    document: dict[str, Any], result: Result, model: LinearMDP, path: str | PathLike[str]
+) -> None:
+    """Write a page of a comparison with one of its runs in detail."""
+    comparison = comparison_part(Table.read(document, "the comparison"))
+    study = describe_study(from_result(result, model.name), model=model)
+    page = render(title=f"{comparison['headline']} – bestpolicy", comparison=comparison, study=study)
+    Path(path).write_text(page, encoding="utf-8")
+
+
 def read_source(source: Source, name: str | None = None) -> Account | Table:
     """Find out what a source is and read it."""
     if isinstance(source, Result):

@@ -142,7 +142,7 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
     return account if record.checks else replace(account, policy=None)
 
 
-def from_result(result: Result) -> Account:
+def from_result(result: Result, model: str = "") -> Account:
     """Take a result from memory; of its samples only those that prove something are known."""
     origin = result.origin
     if origin is None:
@@ -155,7 +155,7 @@ def from_result(result: Result) -> Account:
     return Account(
         name="",
         problem=origin.problem,
-        settings=origin.settings,
+        settings=origin.settings | {"origin": origin.settings["origin"] or {"model": model}},
         samples=result.samples,
         rounds=result.rounds,
         certified=result.certified,

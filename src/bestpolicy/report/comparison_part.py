@@ -31,6 +31,7 @@ def comparison_part(table: Table, *, source: str = "") -> dict[str, Any]:
         "headline": words.comparison_headline(table.medians()),
         "pictures": pictures,
         "lines": [(line, words) for line in table.lines()],
+        "spread": any(line.runs > 1 for line in table.lines()),
         "rows": table.rows[:_ROWS_SHOWN],
         "all_rows": len(table.rows),
         "columns": _columns(table.rows),

@@ -18,6 +18,7 @@ from bestpolicy.report.estimates import Estimates, estimate
 from bestpolicy.report.figures.drawing import require_matplotlib, to_svg
 from bestpolicy.report.figures.progress import progress_figure
 from bestpolicy.report.figures.states import (
+    MOST_GAPS,
     Grid,
     cut_note,
     decision,
@@ -106,70 +107,85 @@ def _facts(account: Account, lower_bound: float | None, loss: float | None) -> l
 
 
 def _pictures(account: Account, found: Estimates, lower_bound: float | None, grid: Grid | None) -> list[Picture]:
-    problem, states = account.problem, account.problem.states
-    pictures = []
-    if account.checks:
-        pictures.append(
-            Picture(
-                "How the certificate was reached" if account.certified else "How far the run is",
-                to_svg(
-                    progress_figure(
-                        account.checks,
-                        asked=account.settings["epsilon"],
-                        forecast=account.forecast,
-                        lower_bound=lower_bound,
-                    ),
-                    "progress",
-                    f"Curves over simulator calls, {len(account.checks)} checks: "
-                    + words.headline(account, lower_bound),
-                ),
-                f"Each of the {len(account.checks):,} checks looks at all samples so far; the guarantee holds for all "
-                "looks together.",
-            )
-        )
-    whose = "the policy" if account.policy is not None else "the best policy of the estimated model"
-    per_state = cut_note(states, "least decided")
-    if grid is not None:
-        step = " in its first step" if problem.horizon is not None else ""
-        pictures.append(
-            Picture(
-                "The policy on the grid",
-                to_svg(
-                    grid_figure(found, grid), "grid", f"Grid of {grid.rows} by {grid.columns} states: {whose}{step}."
-                ),
-                f"Colour is the estimated value. Signs are the actions of {whose}{step}, pale where the next best action "
-                "is within two standard errors; a dot is a state without a choice.",
-            )
-        )
+    pictures = [
+        _progress(account, lower_bound),
+        None if grid is None else _on_the_grid(account, found, grid),
+        _states(account, found),
+        _gaps(found),
+        _design(found),
+    ]
+    return [picture for picture in pictures if picture is not None]
+
+
+def _progress(account: Account, lower_bound: float | None) -> Picture | None:
+    if not account.checks:
+        return None
+    looks, asked = len(account.checks), account.settings["epsilon"]
+    figure = progress_figure(account.checks, asked=asked, forecast=account.forecast, lower_bound=lower_bound)
+    description = f"Curves over simulator calls, {looks} checks: {words.headline(account, lower_bound)}"
+    return Picture(
+        "How the certificate was reached" if account.certified else "How far the run is",
+        to_svg(figure, "progress", description),
+        f"Each of the {looks:,} checks looks at all samples so far; the guarantee holds for all looks together.",
+    )
+
+
+def _on_the_grid(account: Account, found: Estimates, grid: Grid) -> Picture:
+    step = " in the first step" if account.problem.horizon is not None else ""
+    description = f"Grid of {grid.rows} by {grid.columns} states: {_whose(account)}{step}."
+    return Picture(
+        "The policy on the grid",
+        to_svg(grid_figure(found, grid), "grid", description),
+        f"Colour is the estimated value. Signs are the actions of {_whose(account)}{step}, pale where the next best "
+        "action is within two standard errors; a dot is a state without a choice.",
+    )
+
+
+def _states(account: Account, found: Estimates) -> Picture:
+    problem = account.problem
+    low, high = float(found.values[0].min()), float(found.values[0].max())
+    used = np.unique(found.policy)
+    listed = ", ".join(map(str, used[:8])) + (", …" if len(used) > 8 else "")
+    description = f"Values of the states lie between {low:.3g} and {high:.3g}; the policy plays the actions {listed}."
     bars = "" if problem.horizon is not None else " Bars are two standard errors."
-    pictures.append(
-        Picture(
-            "Value and action of each state",
-            to_svg(states_figure(found), "states", _states_in_words(found)),
-            f"Values of {whose} in the model estimated from all samples.{bars} They explain; the guarantee does not "
-            f"rest on them. {per_state}",
-        )
+    return Picture(
+        "Value and action of each state",
+        to_svg(states_figure(found), "states", description),
+        f"Values of {_whose(account)}, estimated from all samples.{bars} They explain; the guarantee does not rest on "
+        f"them. {cut_note(problem.states, 'least decided')}",
     )
-    gaps = gaps_figure(found)
-    if gaps is not None:
-        hardest = found.hardest(1)[0]
-        pictures.append(
-            Picture(
-                "Decisions that were hard",
-                to_svg(gaps, "gaps", f"Hardest decisions, first of them {decision(found, *hardest)}."),
-                "Orange squares: the samples do not settle which action is better, and a small ε says that it does not "
-                "matter much.",
-            )
-        )
-    pictures.append(
-        Picture(
-            "Where the simulator was called",
-            to_svg(design_figure(found), "design", _design_in_words(found)),
-            "Share of the calls by state and action; blank where there were none, because features carry over what is "
-            f"learnt elsewhere. {cut_note(states, 'most simulated')}",
-        )
+
+
+def _gaps(found: Estimates) -> Picture | None:
+    figure, hardest = gaps_figure(found), found.hardest(MOST_GAPS)
+    if figure is None:
+        return None
+    caption = "How much better the policy's action is than the next best one, where that was hardest to tell."
+    if any(found.sureness[place] <= 2 for place in hardest):
+        caption += " Orange squares are not settled by the samples, and need not be: either action may do for this ε."
+    description = f"Hardest decisions, first of them {decision(found, *hardest[0])}."
+    return Picture("Decisions that were hard", to_svg(figure, "gaps", description), caption)
+
+
+def _design(found: Estimates) -> Picture:
+    pulls = found.pulls.sum(axis=0)
+    state, action = np.unravel_index(pulls.argmax(), pulls.shape)
+    share = 100 * pulls.max() / max(pulls.sum(), 1)
+    pairs = int((pulls > 0).sum())
+    return Picture(
+        "Where the simulator was called",
+        to_svg(
+            design_figure(found),
+            "design",
+            f"{pairs} pairs were simulated, most often state {state} with action {action}: {share:.3g} %.",
+        ),
+        f"Share of the calls by state and action, {pairs:,} of {found.problem.mask.sum():,} pairs; blank where there "
+        f"were none, because features carry over what is learnt elsewhere. {cut_note(len(pulls), 'most simulated')}",
     )
-    return pictures
+
+
+def _whose(account: Account) -> str:
+    return "the policy" if account.policy is not None else "the best policy so far"
 
 
 def _policy(account: Account, found: Estimates) -> dict[str, Any]:
@@ -285,19 +301,3 @@ def _true_loss(mdp: LinearMDP, account: Account) -> float:
     assert policy is not None
     scale = float(account.settings.get("reward_scale", 1.0))
     return scale * mdp.loss(policy[0] if mdp.problem.horizon is None else policy)
-
-
-def _states_in_words(found: Estimates) -> str:
-    low, high = float(found.values[0].min()), float(found.values[0].max())
-    used = np.unique(found.policy)
-    listed = ", ".join(map(str, used[:8])) + (", …" if len(used) > 8 else "")
-    return f"Values of the states lie between {low:.3g} and {high:.3g}; the policy plays the actions {listed}."
-
-
-def _design_in_words(found: Estimates) -> str:
-    pulls = found.pulls.sum(axis=0)
-    state, action = np.unravel_index(pulls.argmax(), pulls.shape)
-    share = 100 * pulls.max() / max(pulls.sum(), 1)
-    return (
-        f"{int((pulls > 0).sum())} pairs were simulated, most often state {state} with action {action}: {share:.3g} %."
-    )

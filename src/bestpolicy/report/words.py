@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from math import floor, inf
+from statistics import median
 
 from bestpolicy.report.accounts import Account
 from bestpolicy.study import Outcome
@@ -36,12 +37,12 @@ def at_most(bound: float) -> str:
 
 
 def percent(delta: float) -> str:
-    """The probability 1 - δ, rounded down: ``95 %``, ``99.9999 %``."""
+    """The probability 1 - δ, rounded down: 95 %, 99.9999 %."""
     share = 100 * (1 - Decimal(repr(delta)))
     digits = max(2, -Decimal(repr(delta)).adjusted() + 1)
     step = Decimal(1).scaleb(2 - digits)
     text = f"{share.quantize(step, rounding=ROUND_FLOOR):f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + "\N{NO-BREAK SPACE}%"
 
 
 def headline(account: Account, lower_bound: float | None = None) -> str:
@@ -82,6 +83,11 @@ def count_roughly(number: float) -> str:
     return f"{float(f'{number:.2g}'):,.0f}"
 
 
+def times(ratio: float | None) -> str:
+    """How many times as much: ``3.1``, ``5,800``."""
+    return "–" if ratio is None else f"{ratio:.2g}" if ratio < 10 else count_roughly(ratio)
+
+
 def comparison_headline(medians: Mapping[str, Mapping[str, float]]) -> str:
     """Say which algorithm needed the fewest calls; `medians` are those of certified runs, by instance and algorithm."""
     contested = {instance: own for instance, own in medians.items() if len(own) > 1}
@@ -92,22 +98,16 @@ def comparison_headline(medians: Mapping[str, Mapping[str, float]]) -> str:
         return f"{_listed(sorted(algorithms))} certified policies on {instances} instance{'s' * (instances > 1)}."
     winners = [min(own, key=lambda name: own[name]) for own in contested.values()]
     best = max(dict.fromkeys(winners), key=winners.count)
-    ratios = sorted(
+    ratios = [
         min(calls for name, calls in own.items() if name != best) / own[best]
         for own in contested.values()
         if best in own and own[best] > 0
-    )
-    middle = (
-        ratios[len(ratios) // 2]
-        if len(ratios) % 2
-        else (ratios[len(ratios) // 2 - 1] * ratios[len(ratios) // 2]) ** 0.5
-    )
+    ] or [1.0]
+    middle = median(ratios)
     many = len(contested)
     where = f"on {next(iter(contested))}" if many == 1 else f"on {winners.count(best)} of {many} instances"
-    times = f"{middle:,.2g}" if middle < 10 else f"{middle:,.0f}"
-    typical = (
-        "" if middle < 1.05 else f"; the next best needed {times} times as many" + (" (median)" if many > 1 else "")
-    )
+    typical = "" if middle < 1.05 else f"; the next best needed {times(middle)} times as many"
+    typical += " (median)" if typical and many > 1 else ""
     return f"{best} needed the fewest simulator calls {where}{typical}."
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FloatArray
-from bestpolicy.report.figures.drawing import INK, MARKERS, SERIES, logarithmic, new_figure, plain, style
+from bestpolicy.report.figures.drawing import INK, WIDTH, appearance, logarithmic, new_figure, plain, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +47,7 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]], lower_bounds: Mapping[s
         heights.append(position)
         labels.append(plain(instance) if first else "")
         position += 0.5
-    figure, (axis,) = new_figure(7.2, max(1.6, 0.9 + 0.3 * position))
+    figure, (axis,) = new_figure(WIDTH, max(1.6, 0.9 + 0.3 * position))
     seen = set[str]()
     with style():
         for height, (instance, algorithm) in zip(heights, lines, strict=True):
@@ -118,12 +118,12 @@ def scaling_figure(
     figure, (axis,) = new_figure(6.2, 3.8)
     with style():
         for number, series in enumerate(measured):
-            colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+            look = appearance(number)
             known = np.isfinite(series).any(axis=1)
             low, middle, high = np.nanpercentile(series[known], (25, 50, 75), axis=1)
-            axis.fill_between(at[known], low, high, color=colour, alpha=0.25, linewidth=0)
+            axis.fill_between(at[known], low, high, color=look["color"], alpha=0.25, linewidth=0)
             name = plain(labels[number]) if labels else None
-            axis.plot(at[known], middle, marker=marker, color=colour, label=name)
+            axis.plot(at[known], middle, label=name, **look)
             if slope is not None and known.any():
                 line = middle[-1] * (at / at[known][-1]) ** slope
                 stated = slope_label or f"slope {slope:g}"
@@ -142,7 +142,8 @@ def scaling_figure(
 def _spread(axis: Axes, height: float, runs: Sequence[Mapping[str, Any]], number: int, label: str) -> None:
     samples: FloatArray = np.array([float(row["samples"]) for row in runs if row["samples"]])
     low, middle, high = np.percentile(samples, (25, 50, 75))
-    colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+    look = appearance(number)
+    colour = look["color"]
     if len(samples) > 1:
         axis.plot(samples, np.full(len(samples), height), ".", color=colour, alpha=0.35, markersize=4)
         axis.plot([low, high], [height, height], color=colour, linewidth=3.5, solid_capstyle="butt", alpha=0.75)
@@ -150,8 +151,7 @@ def _spread(axis: Axes, height: float, runs: Sequence[Mapping[str, Any]], number
     axis.plot(
         middle,
         height,
-        marker,
-        color=colour,
+        **look,
         markerfacecolor=colour if sure else "none",
         markeredgewidth=1.4,
         markersize=6,

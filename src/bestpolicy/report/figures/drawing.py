@@ -11,9 +11,9 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from html import escape
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from bestpolicy.errors import InvalidInput
 
@@ -25,16 +25,23 @@ INK = "#767676"  # contrast of at least 4.5 to white and to black
 SERIES = ("#3273b8", "#d1602a", "#159070", "#a05fb0", "#a37b10", "#5e88a8", "#c8517f", "#6f8a2f")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENCE = "viridis"
+WIDTH = 6.2  # inches; a page shows it a little larger, a phone lets it scroll
+_PIXELS = 160  # an inch, where a picture in the picture has pixels
 _LONGEST = 48
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_REFERENCE = re.compile(r"(?:^|url\()#([^\s)]+)")  # in an attribute: href or clip-path
+_FONTS = "'DejaVu Sans', sans-serif"
+_SVG = "{http://www.w3.org/2000/svg}"
+ElementTree.register_namespace("", _SVG[1:-1])
+ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 _STYLE = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9.0,
-    "axes.titlesize": 9.5,
+    "font.size": 8.5,
+    "axes.titlesize": 8.8,
     "axes.titlelocation": "left",
     "axes.titlepad": 8.0,
-    "axes.labelsize": 9.0,
+    "axes.labelsize": 8.5,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
@@ -48,7 +55,7 @@ _STYLE = {
     "grid.alpha": 0.22,
     "grid.linewidth": 0.7,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 8.0,
     "legend.labelcolor": INK,
     "lines.linewidth": 1.8,
     "lines.markersize": 4.5,
@@ -56,8 +63,8 @@ _STYLE = {
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
 }
 
 
@@ -83,6 +90,20 @@ def new_figure(
     return figure, list(panels.ravel())
 
 
+def appearance(number: int) -> dict[str, Any]:
+    """Marker and colour of the n-th series; 64 of them differ."""
+    turn = number // len(SERIES)
+    return {"marker": MARKERS[(number + turn) % len(MARKERS)], "color": SERIES[number % len(SERIES)]}
+
+
+def shades() -> Any:
+    """Return a colour map from faint to full of one hue, which suits any background."""
+    require_matplotlib()
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    return LinearSegmentedColormap.from_list("shades", [to_rgba(SERIES[0], 0.1), to_rgba(SERIES[0], 1.0)])
+
+
 def style() -> Any:
     """Return the context in which titles, legends and labels take on the house style."""
     return require_matplotlib().rc_context(_STYLE)
@@ -90,7 +111,7 @@ def style() -> Any:
 
 def plain(text: object) -> str:
     """Return someone's text as matplotlib prints it literally: no mathematics, no control characters, not too long."""
-    printable = "".join(c if c.isprintable() else " " for c in str(text))
+    printable = _printable(text)
     short = printable if len(printable) <= _LONGEST else printable[: _LONGEST - 1] + "…"
     return short.replace("$", r"\$")
 
@@ -139,21 +160,30 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with matplotlib.rc_context(_STYLE | {"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that matplotlib's font lacks; the reader's browser has it
-        figure.savefig(buffer, format="svg", metadata=nothing)
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
-    used = set(re.findall(r"#([\w-]+)[\")]", text))
-    text = re.sub(r' id="([\w-]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", text)
-    text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text)
-    text = (
-        text.replace(INK, "currentColor")
-        .replace("'DejaVu Sans', sans-serif", "inherit")
-        .replace("'DejaVu Sans'", "inherit")
+        figure.savefig(buffer, format="svg", metadata=nothing, dpi=_PIXELS)
+    root = ElementTree.fromstring(buffer.getvalue())
+    used = {match for each in root.iter() for value in each.attrib.values() for match in _REFERENCE.findall(value)}
+    for each in root.iter():
+        attributes = each.attrib
+        if attributes.get("id") not in used:
+            attributes.pop("id", None)
+        for key, value in attributes.items():
+            if key == "id":
+                value = f"{name}-{value}"
+            value = _REFERENCE.sub(lambda match: match[0].replace("#", f"#{name}-"), value)
+            attributes[key] = value.replace(INK, "currentColor").replace(_FONTS, "inherit")
+    for parent in root.findall(f".//{_SVG}style/.."):
+        parent.remove(parent[0])  # rules for the whole page; they stand in its own style sheet
+    width, height = (float(root.attrib.pop(side).removesuffix("pt")) for side in ("width", "height"))
+    root.attrib.update(
+        viewBox=f"0 0 {width:g} {height:g}",
+        role="img",
+        style=f"max-width: {width * 5 / 3:.0f}px",
     )
-    width, height = (float(number) for number in re.findall(r'(?:width|height)="([\d.]+)pt"', text)[:2])
-    label = f'role="img" aria-label="{escape(description)}" style="max-width: {width * 4 / 3:.0f}px"'
-    opening = f'<svg viewBox="0 0 {width:g} {height:g}" {label} '
-    namespaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
-    body = text[text.index(">") + 1 :]
-    return re.sub(r"\n\s*", "\n", opening + namespaces + body).strip()
+    root.attrib["aria-label"] = _printable(description)
+    root.attrib["class"] = "wide" if width > 400 else ""
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _printable(text: object) -> str:
+    return "".join(c if c.isprintable() else " " for c in str(text))

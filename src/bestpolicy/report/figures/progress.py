@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf, isfinite
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bestpolicy.problem import FloatArray
-from bestpolicy.report.figures.drawing import INK, SERIES, logarithmic, new_figure, style
+from bestpolicy.report.figures.drawing import INK, SERIES, WIDTH, logarithmic, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ def progress_figure(
     epsilon = _column(shown, "epsilon", inf)
     known = np.isfinite(epsilon) & (epsilon > 0)
     with_epsilon = int(known.sum()) > 1
-    figure, panels = new_figure(7.2, 4.6 if with_epsilon else 2.7, 2 if with_epsilon else 1, sharex=True)
+    figure, panels = new_figure(WIDTH, 4.6 if with_epsilon else 2.7, 2 if with_epsilon else 1, sharex=True)
     with style():
         if with_epsilon:
             _certified(panels[0], samples[known], epsilon[known], asked)
@@ -108,11 +108,20 @@ def _statistic(axis: Axes, samples: FloatArray, checks: Sequence[Mapping[str, An
 
 
 def _note(axis: Axes, position: float, label: str, across: bool = False) -> None:
-    """Write beside a line what it is: at its right end, or along its top."""
+    """Write beside a line what it is: at its left end, or along its top."""
     if across:
-        place, offset = (1.0, position), (-2, 4)
-        axis.annotate(label, place, offset, xycoords=("axes fraction", "data"), textcoords="offset points",
-                      ha="right", fontsize=8)  # fmt: skip
-    elif isfinite(position):
-        axis.annotate(label, (position, 1.0), (-4, -3), xycoords=("data", "axes fraction"),
-                      textcoords="offset points", ha="right", va="top", rotation=90, fontsize=8)  # fmt: skip
+        axis.annotate(
+            label, (0.0, position), (6, 4), xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8
+        )
+    else:
+        axis.annotate(
+            label,
+            (position, 1.0),
+            (-4, -3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            rotation=90,
+            fontsize=8,
+        )

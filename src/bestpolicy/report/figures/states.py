@@ -10,16 +10,16 @@ import numpy as np
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FloatArray, IntArray
 from bestpolicy.report.estimates import Estimates
-from bestpolicy.report.figures.drawing import INK, MARKERS, SEQUENCE, SERIES, new_figure, style
+from bestpolicy.report.figures.drawing import INK, SEQUENCE, SERIES, WIDTH, appearance, new_figure, shades, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_STATES = 200
-_MOST_GAPS = 15
+MOST_GAPS = 15
 _MOST_STEPS = 12
-_CELLS_AS_VECTORS = 600
+_MOST_TILES = 600
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ def design_figure(estimates: Estimates) -> Figure:
     share = 100 * pulls[states] / max(pulls.sum(), 1.0)
     table = np.ma.masked_where(~problem.mask[states] | (share == 0), share)
     height = min(1.5 + 0.26 * problem.actions, 6.0)
-    figure, (axis,) = new_figure(7.2, height)
+    figure, (axis,) = new_figure(WIDTH, height)
     with style():
-        mesh = _heat_map(axis, table.T, vmin=0.0)
+        mesh = _heat_map(axis, table.T, cmap=shades(), vmin=0.0)
         _colour_bar(figure, mesh, axis, "% of calls")
         _state_ticks(axis, states, centred=True)
         _whole_ticks(axis, problem.actions)
@@ -110,10 +110,10 @@ def grid_figure(estimates: Estimates, grid: Grid) -> Figure:
 
 def gaps_figure(estimates: Estimates) -> Figure | None:
     """Draw the decisions that were hardest, with bars of two standard errors; None if there was nothing to decide."""
-    hardest = estimates.hardest(_MOST_GAPS)
+    hardest = estimates.hardest(MOST_GAPS)
     if not hardest:
         return None
-    figure, (axis,) = new_figure(7.2, 0.9 + 0.27 * len(hardest))
+    figure, (axis,) = new_figure(WIDTH, 0.9 + 0.27 * len(hardest))
     with style():
         for row, (stage, state) in enumerate(hardest):
             gap, error = estimates.gaps[stage, state], estimates.gap_errors[stage, state]
@@ -134,7 +134,7 @@ def decision(estimates: Estimates, stage: int, state: int) -> str:
 
 
 def _by_state(estimates: Estimates, states: IntArray) -> Figure:
-    figure, (axis,) = new_figure(7.2, 3.0)
+    figure, (axis,) = new_figure(WIDTH, 3.0)
     actions = estimates.policy[0, states]
     position = np.arange(len(states))
     with style():
@@ -144,9 +144,9 @@ def _by_state(estimates: Estimates, states: IntArray) -> Figure:
                 position[here],
                 estimates.values[0, states[here]],
                 yerr=2 * estimates.value_errors[0, states[here]],
-                fmt=MARKERS[action % len(MARKERS)],
-                color=SERIES[action % len(SERIES)],
+                linestyle="none",
                 elinewidth=1.2,
+                **appearance(int(action)),
                 label=f"action {action}",
             )
         axis.set_ylabel("value")
@@ -164,7 +164,7 @@ def _by_step(estimates: Estimates, states: IntArray) -> Figure:
     problem = estimates.problem
     stages = np.unique(np.linspace(0, problem.stages - 1, min(problem.stages, 60)).round().astype(int))
     height = min(1.2 + 0.24 * len(stages), 4.0)
-    figure, (policy, value) = new_figure(7.2, 2 * height, 2, sharex=True)
+    figure, (policy, value) = new_figure(WIDTH, 2 * height, 2, sharex=True)
     with style():
         actions = problem.actions
         palette = ListedColormap([SERIES[a % len(SERIES)] for a in range(actions)])
@@ -209,14 +209,27 @@ def _signs(axis: Axes, estimates: Estimates, grid: Grid, mesh: Any) -> None:
 
 
 def _heat_map(axis: Axes, table: Any, **colours: Any) -> Any:
-    """Colour the cells of a table, row 0 at the bottom; many cells become one image, so that the page stays small."""
+    """Colour the cells of a table, row 0 at the bottom: tiles if they are few, one image if they are many."""
     rows, columns = table.shape
-    many = rows * columns > _CELLS_AS_VECTORS
     for side in axis.spines.values():
         side.set_visible(False)
     axis.tick_params(length=0)
-    settings: dict[str, Any] = {"cmap": SEQUENCE, "rasterized": many} | colours
-    return axis.pcolormesh(np.arange(columns + 1), np.arange(rows + 1), table, **settings)
+    settings: dict[str, Any] = {"cmap": SEQUENCE} | colours
+    if table.size > _MOST_TILES:
+        return axis.pcolormesh(np.arange(columns + 1), np.arange(rows + 1), table, rasterized=True, **settings)
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
+
+    places = np.argwhere(~np.ma.getmaskarray(table))
+    limits = {name: settings.pop(name) for name in ("vmin", "vmax") if name in settings}
+    gap = 0.02
+    tiles = [Rectangle((x + gap, y + gap), 1 - 2 * gap, 1 - 2 * gap) for y, x in places.tolist()]
+    collection = PatchCollection(tiles, linewidth=0, **settings)
+    collection.set_array(np.asarray(table[tuple(places.T)], dtype=np.float64))
+    collection.set_clim(**limits)
+    axis.add_collection(collection)
+    axis.set(xlim=(0, columns), ylim=(0, rows))
+    return collection
 
 
 def _colour_bar(figure: Figure, mesh: Any, axis: Axes, label: str) -> Any:
