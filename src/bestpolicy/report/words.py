@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, Decimal
 from math import floor, inf
 from statistics import median
 
@@ -33,16 +33,15 @@ def figure(number: float | None, digits: int = 4) -> str:
 
 def at_most(bound: float) -> str:
     """An upper bound with three digits, rounded up."""
-    return _rounded(bound, ROUND_CEILING)
+    if bound == 0 or not bound < inf:
+        return "0" if bound == 0 else "∞"
+    text = f"{_up(bound):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else f"{int(text):,}"
 
 
 def percent(delta: float) -> str:
     """The probability 1 - δ, rounded down: 95 %, 99.9999 %."""
-    share = 100 * (1 - Decimal(repr(delta)))
-    digits = max(2, -Decimal(repr(delta)).adjusted() + 1)
-    step = Decimal(1).scaleb(2 - digits)
-    text = f"{share.quantize(step, rounding=ROUND_FLOOR):f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) + "\N{NO-BREAK SPACE}%"
+    return f"{100 * (1 - _up(delta)):f}".rstrip("0").rstrip(".") + "\N{NO-BREAK SPACE}%"
 
 
 def headline(account: Account, lower_bound: float | None = None) -> str:
@@ -115,9 +114,7 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
-def _rounded(number: float, rounding: str) -> str:
-    if number == 0 or not number < inf:
-        return "0" if number == 0 else "∞"
+def _up(number: float) -> Decimal:
+    """Round up to three digits."""
     exact = Decimal(repr(number))
-    text = f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=rounding):f}"
-    return text.rstrip("0").rstrip(".") if "." in text else f"{int(text):,}"
+    return exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
