@@ -48,10 +48,10 @@ def watch(file: str, name: str | None, port: int, no_open: bool) -> None:
     from bestpolicy.report.live import LivePage, Server
 
     with Server(LivePage(file, name), port) as server:
-        click.echo(f"Watching {file} at {server.url} (Ctrl-C to stop)")
-        if not no_open:
-            webbrowser.open(server.url)
         try:
+            click.echo(f"Watching {file} at {server.url} (Ctrl-C to stop)")
+            if not no_open:
+                webbrowser.open(server.url)
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:  # the way to end it, so not a failure
             click.echo("Stopped.")

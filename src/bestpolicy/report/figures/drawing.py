@@ -132,7 +132,7 @@ def power_of_ten(value: float, _: object = None) -> str:
 
 def logarithmic(axis: Axes, which: str) -> None:
     """Make an axis ("x" or "y") logarithmic with labels in plain text and ticks that are never too few."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     side = axis.xaxis if which == "x" else axis.yaxis
     (axis.set_xscale if which == "x" else axis.set_yscale)("log")
@@ -141,7 +141,7 @@ def logarithmic(axis: Axes, which: str) -> None:
     subdivisions = (1.0,) if decades > 2 else (1.0, 2.0, 5.0)
     side.set_major_locator(LogLocator(base=10, subs=subdivisions, numticks=8))
     side.set_major_formatter(FuncFormatter(power_of_ten))
-    side.set_minor_formatter(NullFormatter())
+    side.set_minor_locator(NullLocator())
 
 
 def to_svg(figure: Figure, name: str, description: str) -> str:
