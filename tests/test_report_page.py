@@ -6,9 +6,7 @@ import base64
 import csv
 import io
 import json
-import os
 import re
-import subprocess
 import sys
 from html.parser import HTMLParser
 from math import inf
@@ -21,27 +19,15 @@ from hypothesis import strategies as st
 
 import bestpolicy as bp
 from bestpolicy import report
-from bestpolicy.cli import main
 from bestpolicy.report import words
 from bestpolicy.report.accounts import find_grid, from_result, from_store
 from bestpolicy.report.live import study_version
 from bestpolicy.study import Outcome
 from tests.models import random_mdp
+from tests.test_cli import assert_one_error_line, run
 
 PROGRAM = str(Path(sys.executable).parent / "bestpolicy")
 HOSTILE = "\"><script>document.title='owned'</script><img src=x onerror=alert(1)>'{{ 7*7 }}&amp;"
-
-
-def run(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=cwd,
-        env={**os.environ, **variables},
-    )
 
 
 def make_study(path: Path, name: str = "study", model: str = "two-state", steps: int | None = None, **settings) -> None:
@@ -203,12 +189,13 @@ def test_a_certified_study(certified):
     assert again["samples"] == result["samples"]
 
 
-def test_the_commands_on_the_page_make_and_check_a_certificate(certified, tmp_path):
+def test_the_commands_on_the_page_make_and_check_a_certificate(certified, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     page = report.report_page(certified, bounds=False)
     commands = re.findall(r"<pre[^>]*>(bestpolicy (?:resume|verify) [^<]*)</pre>", page)
     assert len(commands) == 2
     for command in commands:
-        done = run(*command.split()[1:], cwd=tmp_path)
+        done = run(*command.split()[1:])
         assert done.returncode == 0, done.stderr
     outline = check_page(report.report_page(tmp_path / "certificate.json"))
     assert policy_of(outline) == policy_of(check_page(page))
@@ -262,7 +249,7 @@ def test_a_study_that_is_begun_runs_ends_and_goes_on(tmp_path):
 @pytest.mark.parametrize("model", ["riverswim-episodic", "grid"])
 def test_episodic_and_grid_pages(tmp_path, model):
     path = tmp_path / "run.db"
-    make_study(path, model=model, max_samples=30_000)
+    make_study(path, model=model, algorithm=None, steps=2)
     page = report.report_page(path, bounds=False)
     outline = check_page(page)
     assert ("The policy on the grid" in page) == (model == "grid")
@@ -409,8 +396,9 @@ def test_an_empty_comparison_is_a_page():
 # ------------------------------------------------------------------------------------------------- commands
 
 
-def test_the_command_writes_a_page(certified, tmp_path):
-    done = run("report", str(certified), "--no-bounds", "--grid", "1x2", cwd=tmp_path)
+def test_the_command_writes_a_page(certified, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("report", certified, "--no-bounds", "--grid", "1x2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Written: report.html (")
     page = (tmp_path / "report.html").read_text()
@@ -419,7 +407,7 @@ def test_the_command_writes_a_page(certified, tmp_path):
     assert "no algorithm" not in page
 
 
-def test_wrong_input_gives_one_error_line(certified, tmp_path, monkeypatch, capsys):
+def test_wrong_input_gives_one_error_line(certified, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "foreign.json").write_text('{"a": 1}')
     (tmp_path / "picture.bin").write_bytes(b"\x89PNG\xff")
@@ -444,24 +432,29 @@ def test_wrong_input_gives_one_error_line(certified, tmp_path, monkeypatch, caps
         (["watch", "picture.bin"], "is not a"),
         (["watch", str(certified), "--port", "99999"], "cannot listen"),
     ):
-        monkeypatch.setattr(sys, "argv", ["bestpolicy", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        errors = capsys.readouterr().err
-        assert end.value.code == 2, arguments
-        assert errors.startswith("Error: "), arguments
-        assert expected in errors
-        assert len(errors.strip().splitlines()) == 1
+        assert_one_error_line(run(*arguments), expected)
 
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
-def test_without_the_extra_one_line_says_how_to_get_it(certified, tmp_path, package):
-    (tmp_path / f"{package}.py").write_text("raise ImportError('not installed')")
-    done = run("report", str(certified), "--no-bounds", cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 2
-    assert done.stderr.startswith("Error: ")
-    assert "bestpolicy[report]" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_without_the_extra_one_line_says_how_to_get_it(certified, tmp_path, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    done = run("report", certified, "--no-bounds", "--output", tmp_path / "report.html")
+    assert_one_error_line(done, package, "bestpolicy[report]")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_the_demo_ends_with_a_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["bestpolicy.cli.demo"], "INSTANCES", ("universal", "universal-episodic"))
+    done = run("demo", "--output", tmp_path)
+    assert done.returncode == 0
+    assert f"Written: {tmp_path}/report.html" in done.stdout.replace("\n", "")
+    page = (tmp_path / "report.html").read_text()
+    outline = check_page(page)
+    assert "tight needed the fewest simulator calls on 2 of 2 instances" in page
+    assert "One run in detail: universal" in page
+    rows = json.loads((tmp_path / "demo.json").read_text())
+    assert [f"{row['samples']:,}</td>" in page for row in rows] == [True, True]
+    assert int(outline.facts["Simulator calls"]) < rows[0]["samples"]
 
 
 def test_a_policy_without_a_choice():

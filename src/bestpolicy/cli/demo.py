@@ -37,7 +37,7 @@ INSTANCES = (
     "universal-episodic",
 )
 SHOWN = "riverswim"  # in detail
-_BOUND_SECONDS = 1.0
+_BOUND_SECONDS = 0.5
 
 
 @dataclass(frozen=True)

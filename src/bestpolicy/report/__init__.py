@@ -106,8 +106,10 @@ def write_comparison_and_run(
     document: dict[str, Any], result: Result, model: LinearMDP, path: str | PathLike[str]
 ) -> None:
     """Write a page of a comparison with one of its runs in detail."""
-    comparison = comparison_part(Table.read(document, "the comparison"))
-    study = describe_study(from_result(result, model.name), model=model)
+    table = Table.read(document, "the comparison")
+    comparison = comparison_part(table)
+    known = table.lower_bounds.get(model.name)
+    study = describe_study(from_result(result, model.name), model=model, bounds=known is None, known_bound=known)
     page = render(title=f"{comparison['headline']} – bestpolicy", comparison=comparison, study=study)
     Path(path).write_text(page, encoding="utf-8")
 
@@ -154,6 +156,7 @@ def describe_study(
     model: LinearMDP | None = None,
     bounds: bool = True,
     grid: tuple[int, int] | Grid | None = None,
+    known_bound: float | None = None,
 ) -> dict[str, Any]:
     """Return what a page says of a study, ready for `page.render`."""
     if model is not None and model.problem.fingerprint != account.problem.fingerprint:
@@ -161,13 +164,15 @@ def describe_study(
             f"{model.name} is not the model of this study: features, mask or discount differ. Give the right one."
         )
     mdp = model or remembered_model(account)
-    bound = None
+    bound = known_bound
     if mdp is not None and bounds and account.samples:
         settings = account.settings
         asked = settings["epsilon"] / settings.get("reward_scale", 1.0)
         rewards = settings.get("origin", {}).get("rewards", "bernoulli")
         found = lower_bound(mdp, asked, settings["delta"], max_seconds=BOUND_SECONDS, rewards=rewards)
-        bound = found.samples_lower_bound if 1 <= found.samples_lower_bound < float("inf") else None
+        bound = found.samples_lower_bound
+    if bound is not None and not 1 <= bound < float("inf"):
+        bound = None  # says nothing
     if grid is None:
         layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""))
     else:
