@@ -218,6 +218,11 @@ def test_a_result_in_memory_and_what_was_not_certified():
     page = report.report_page(nothing)
     check_page(page)
     assert "nothing is certified yet" in page.lower()
+    looked = bp.identify(model, epsilon=0.001, delta=0.1, algorithm="tight", seed=1, max_samples=100)
+    assert looked.epsilon == inf  # no proof, so its samples are not in the result
+    outline = check_page(report.report_page(looked))
+    assert [int(row["action"]) for row in policy_of(outline)] == looked.policy.tolist()
+    assert len(outline.named("svg")) == 1
 
 
 def test_a_study_that_is_begun_runs_ends_and_goes_on(tmp_path):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
-from math import inf, isfinite, isnan
+import sys
+from dataclasses import dataclass, replace
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
+import scipy
 
+from bestpolicy import instances
+from bestpolicy._version import __version__
 from bestpolicy.algorithms import ALGORITHMS, make_algorithm
 from bestpolicy.certificate import count_attempts
 from bestpolicy.errors import BestPolicyError, InvalidInput
@@ -78,7 +82,6 @@ class Account:
     verification: Verification | None = None
     created: str = ""
     seconds: float | None = None
-    assumptions: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def over(self) -> bool:
@@ -220,8 +223,6 @@ def from_certificate(text: str, path: str) -> Account:
 
 def remembered_model(account: Account) -> LinearMDP | None:
     """Load the model that a study says it ran on, if it is still there and still the same."""
-    from bestpolicy import instances
-
     origin = account.settings.get("origin", {})
     name = account.model
     try:
@@ -233,8 +234,6 @@ def remembered_model(account: Account) -> LinearMDP | None:
 
 def find_grid(problem: Problem, model: str) -> Grid | None:
     """Lay out the states of those models that are known to be grids."""
-    from bestpolicy import instances
-
     if problem.actions != 4:
         return None
     grids = {n.lower() for each in instances.catalogue() if each.construct is instances.grid for n in _names(each)}
@@ -274,16 +273,5 @@ def _certificate_tally(document: Node, problem: Problem) -> Tally | None:
 
 
 def _versions() -> dict[str, str]:
-    import sys
-
-    import scipy
-
-    from bestpolicy._version import __version__
-
     own = {"bestpolicy": __version__, "numpy": np.__version__, "scipy": scipy.__version__}
     return own | {"python": sys.version.split()[0]}
-
-
-def finite(number: float | None) -> float | None:
-    """Return a number, or None if it is not finite."""
-    return number if number is not None and isfinite(number) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
@@ -27,13 +26,10 @@ from bestpolicy.report.figures.states import (
     grid_figure,
     states_figure,
 )
-from bestpolicy.report.page import Picture, data_link, to_csv
+from bestpolicy.report.page import Picture
+from bestpolicy.report.policy_table import policy_table
 
-_ROWS_SHOWN = 500
-_ROWS_OPEN = 30
 _CHECKS_SHOWN = 300
-_FULL_CSV_ROWS = 20_000
-_LARGEST_CSV = 2_500_000
 
 
 @dataclass(frozen=True)
@@ -66,8 +62,8 @@ def study_part(
         "warnings": account.warnings,
         "attempts": account.attempts,
         "facts": _facts(account, lower_bound, loss),
-        "pictures": [] if found is None else _pictures(account, found, lower_bound, grid),
-        "policy": None if found is None else _policy(account, found),
+        "pictures": _pictures(account, found, lower_bound, grid),
+        "policy": policy_table(account.problem, account.policy, found),
         "checks": _checks(account),
         "assumptions": _assumptions(account, mdp),
         "commands": _commands(account),
@@ -106,14 +102,15 @@ def _facts(account: Account, lower_bound: float | None, loss: float | None) -> l
     return facts
 
 
-def _pictures(account: Account, found: Estimates, lower_bound: float | None, grid: Grid | None) -> list[Picture]:
-    pictures = [
-        _progress(account, lower_bound),
-        None if grid is None else _on_the_grid(account, found, grid),
-        _states(account, found),
-        _gaps(found),
-        _design(found),
-    ]
+def _pictures(account: Account, found: Estimates | None, lower_bound: float | None, grid: Grid | None) -> list[Picture]:
+    pictures = [_progress(account, lower_bound)]
+    if found is not None:
+        pictures += [
+            None if grid is None else _on_the_grid(account, found, grid),
+            _states(account, found),
+            _gaps(found),
+            _design(found),
+        ]
     return [picture for picture in pictures if picture is not None]
 
 
@@ -186,40 +183,6 @@ def _design(found: Estimates) -> Picture:
 
 def _whose(account: Account) -> str:
     return "the policy" if account.policy is not None else "the best policy so far"
-
-
-def _policy(account: Account, found: Estimates) -> dict[str, Any]:
-    """The policy as a table of the first rows, and as a file of all of them."""
-    episodic = account.problem.horizon is not None
-    total = found.policy.size
-    columns = [*(["step"] if episodic else []), "state", "action", "value", "rival", "gap", "gap_error"]
-    full = total <= _FULL_CSV_ROWS
-    kept = columns if full else columns[: columns.index("action") + 1]
-    text = to_csv(kept, (row[: len(kept)] for row in _policy_rows(found, episodic)))
-    shown = [row for row, _ in zip(_policy_rows(found, episodic), range(_ROWS_SHOWN), strict=False)]
-    return {
-        "columns": columns,
-        "rows": shown,
-        "total": total,
-        "open": total <= _ROWS_OPEN,
-        "csv": data_link(text) if len(text) <= _LARGEST_CSV else "",
-        "certain": account.policy is not None,
-    }
-
-
-def _policy_rows(found: Estimates, episodic: bool) -> Iterable[list[Any]]:
-    for stage in range(len(found.policy)):
-        for state in range(found.problem.states):
-            rival = int(found.rivals[stage, state])
-            rest = ["", "", ""]
-            if rival >= 0:
-                rest = [rival, _exact(found.gaps[stage, state]), _exact(found.gap_errors[stage, state])]  # type: ignore[list-item]
-            own = [state, int(found.policy[stage, state]), _exact(found.values[stage, state]), *rest]
-            yield [stage, *own] if episodic else own
-
-
-def _exact(number: Any) -> float:
-    return float(f"{float(number):.6g}")
 
 
 def _checks(account: Account) -> dict[str, Any]:
