@@ -149,6 +149,10 @@ def test_probabilities_read_well():
     ]
 
 
+def test_short_counts():
+    assert [words.compact(n) for n in (12, 999, 166_448, 999_900, 1.19e9)] == ["12", "999", "166k", "1M", "1.19G"]
+
+
 def test_the_winner_of_a_comparison():
     medians = {"a": {"gss": 1000.0, "tight": 10.0}, "b": {"gss": 30.0, "tight": 10.0}, "c": {"gss": 5.0}}
     assert words.comparison_headline(medians) == (

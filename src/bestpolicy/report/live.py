@@ -22,7 +22,7 @@ from bestpolicy.report.page import render
 from bestpolicy.store import Store
 
 ADDRESS = "127.0.0.1"
-_REST = 3.0  # times as long as drawing the page took, until it is drawn again
+_REST, _LONGEST_REST = 2.0, 5.0  # times as long as drawing took, and seconds at most, until the page is drawn again
 
 
 class LivePage:
@@ -64,7 +64,7 @@ class LivePage:
             if not self._text:
                 raise
             # Busy or gone for now: the last page stays.
-        self._not_before = time.monotonic() + _REST * (time.monotonic() - began)
+        self._not_before = time.monotonic() + min(_REST * (time.monotonic() - began), _LONGEST_REST)
 
 
 def study_version(path: str | PathLike[str], name: str | None) -> str:

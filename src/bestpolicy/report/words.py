@@ -82,6 +82,14 @@ def count_roughly(number: float) -> str:
     return f"{float(f'{number:.2g}'):,.0f}"
 
 
+def compact(number: float) -> str:
+    """A count where room is scarce: ``166k``, ``1.19G``."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 0.9995 * size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.3g}"
+
+
 def times(ratio: float | None) -> str:
     """How many times as much: ``3.1``, ``5,800``."""
     return "–" if ratio is None else f"{ratio:.2g}" if ratio < 10 else count_roughly(ratio)

@@ -47,7 +47,7 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]], lower_bounds: Mapping[s
         heights.append(position)
         labels.append(plain(instance) if first else "")
         position += 0.5
-    figure, (axis,) = new_figure(WIDTH, max(1.6, 0.9 + 0.3 * position))
+    figure, (axis,) = new_figure(WIDTH, max(1.6, 0.9 + 0.36 * position))
     seen = set[str]()
     with style():
         for height, (instance, algorithm) in zip(heights, lines, strict=True):
