@@ -465,7 +465,7 @@ def test_figure(name, tmp_path):
     bound = lower_bound(mdp, 0.0, 0.05, tolerance=0.1, max_seconds=2)
     figure = bounds_figure(mdp, bound)
     assert len(figure.axes) == 3
-    assert "at least" in figure.axes[0].get_title()
+    assert "at least" in figure.axes[0].get_title("left")
     figure.savefig(tmp_path / "bounds.png")
     empty = replace(bound, alternatives=(), weights=np.zeros(0))
     assert len(bounds_figure(mdp, empty).axes) == 1
