@@ -28,7 +28,7 @@ studies: .venv/test.stamp  ## the slow statistical studies
 lock:  ## renew the pinned requirement files
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
 	for set in run test; do \
-	  extras="--extra build"; [ $$set = test ] && extras="$$extras --extra test"; \
+	  extras="--extra build --extra report"; [ $$set = test ] && extras="$$extras --extra test"; \
 	  constraint=""; [ $$set = test ] && constraint="--constraint requirements/run.txt"; \
 	  .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url $$extras $$constraint pyproject.toml \

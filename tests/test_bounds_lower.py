@@ -15,10 +15,10 @@ from scipy.optimize import brentq
 import bestpolicy as bp
 from bestpolicy.bounds import confidence_divergence, lower_bound, lower_bounds, summarise, table_rows, time_upper_bound
 from bestpolicy.bounds.alternatives import Verifier
-from bestpolicy.bounds.figure import bounds_figure
 from bestpolicy.bounds.membership import Reference, certify
 from bestpolicy.bounds.search import Search
 from bestpolicy.bounds.tables import Truth
+from bestpolicy.report.figures import bounds_figure
 from tests.models import random_mdp, tabular_mdp
 
 # --- independent means: plain NumPy, one policy at a time
@@ -465,7 +465,7 @@ def test_figure(name, tmp_path):
     bound = lower_bound(mdp, 0.0, 0.05, tolerance=0.1, max_seconds=2)
     figure = bounds_figure(mdp, bound)
     assert len(figure.axes) == 3
-    assert "at least" in figure.axes[0].get_title()
+    assert "at least" in figure.axes[0].get_title("left")
     figure.savefig(tmp_path / "bounds.png")
     empty = replace(bound, alternatives=(), weights=np.zeros(0))
     assert len(bounds_figure(mdp, empty).axes) == 1

@@ -14,7 +14,7 @@ To own the loop, use `Study` with ask and tell.
 
 import logging as _logging
 
-from bestpolicy import bounds, design, diagnostics, instances, testing
+from bestpolicy import bounds, design, diagnostics, instances, report, testing
 from bestpolicy._version import __version__
 from bestpolicy.compare import Comparison, compare
 from bestpolicy.design import g_optimal_design
@@ -67,6 +67,7 @@ __all__ = [
     "instances",
     "least_squares",
     "optimal_plan",
+    "report",
     "testing",
     "verify",
 ]

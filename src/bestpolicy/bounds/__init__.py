@@ -10,7 +10,7 @@ True
 The numeric lower bound goes through these files: `search` finds models that are hard to tell from the truth (one family
 per entry of `targets`, with the convex solver of `nearest`), `alternatives` and `membership` verify them on the plain
 tables of `tables`, `exploration` and `cutting` decide where to look next and combine what was found, `lower` reports.
-`paper` and `literature` are calculators; `summary` and `figure` show it all.
+`paper` and `literature` are calculators; `summary` shows it all.
 """
 
 from bestpolicy.bounds.alternatives import Alternative

@@ -99,9 +99,11 @@ class _Quiet:
 
 
 def _draw(mdp: LinearMDP, bound: LowerBound, path: Path) -> None:
-    from bestpolicy.bounds.figure import bounds_figure
+    from bestpolicy.report.figures import bounds_figure
 
     try:
         bounds_figure(mdp, bound).savefig(path)
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"cannot write {path}: {error}. Give a file that ends in .svg, .png or .pdf.") from None

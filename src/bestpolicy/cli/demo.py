@@ -6,14 +6,19 @@ import csv
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
 
 from bestpolicy import instances
 from bestpolicy.algorithms import ALGORITHMS
+from bestpolicy.bounds.lower import lower_bound
 from bestpolicy.cli.console import notes, output
 from bestpolicy.cli.progress import Progress
+from bestpolicy.errors import InvalidInput
+from bestpolicy.report import write_comparison_and_run
+from bestpolicy.report.comparison import FORMAT, VERSION
 from bestpolicy.run import identify
 from bestpolicy.simulators import ExactSimulator
 
@@ -31,6 +36,8 @@ INSTANCES = (
     "ball-episodic",
     "universal-episodic",
 )
+SHOWN = "riverswim"  # in detail
+_BOUND_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,8 @@ def run_instance(name: str, delta: float, seed: int, progress: Progress) -> Row:
 def demo(folder: Path, delta: float, seed: int) -> None:
     """Certify policies of a queue, an inventory, RiverSwim and random families with GSS and GSS-E.
 
-    Asks for 5 % of the largest possible value; writes the table to OUTPUT as JSON and CSV.
+    Asks for 5 % of the largest possible value; writes the table to OUTPUT as JSON and CSV, and a page that compares
+    with the algorithm `tight` and with what any algorithm needs.
     """
     folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad path costs nothing
     console = output()
@@ -114,3 +122,44 @@ def demo(folder: Path, delta: float, seed: int) -> None:
         writer.writeheader()
         writer.writerows(records)
     console.print(f"Written: {folder / 'demo.json'}, {folder / 'demo.csv'}")
+    page = folder / "report.html"
+    try:
+        write_page(rows, page, seed)
+    except InvalidInput as error:  # without the extra `report`
+        notes().print(f"Note: no page was written: {error}")
+    else:
+        console.print(f"Written: {page} (open it in a browser)")
+
+
+def write_page(rows: list[Row], path: Path, seed: int) -> None:
+    """Write the page of the demo: the paper's algorithms beside `tight` and the lower bounds, and one run in detail."""
+    runs: list[dict[str, Any]] = []
+    bounds: list[dict[str, Any]] = []
+    shown = None
+    with Progress(notes()) as progress:
+        for row in rows:
+            mdp = instances.load(row.instance)
+            result = identify(
+                ExactSimulator(mdp),
+                epsilon=row.epsilon,
+                delta=row.delta,
+                algorithm="tight",
+                seed=seed,
+                progress=progress.show,
+            )
+            own = {"instance": row.instance, "seed": seed, "epsilon": row.epsilon, "delta": row.delta}
+            tight = {"algorithm": result.algorithm, "samples": result.samples, "loss": mdp.loss(result.policy)}
+            runs.append(
+                own
+                | {"algorithm": row.algorithm, "samples": row.samples, "loss": row.true_loss}
+                | {"certified": row.certified, "seconds": row.seconds}
+            )
+            runs.append(own | tight | {"certified": result.certified, "seconds": result.seconds})
+            bound = lower_bound(mdp, row.epsilon, row.delta, max_seconds=_BOUND_SECONDS)
+            bounds.append({"instance": row.instance, "samples": bound.samples_lower_bound})
+            if shown is None or row.instance == SHOWN:
+                shown = (result, mdp)
+    assert shown is not None
+    settings = {"command": "bestpolicy demo", "seed": seed}
+    document = {"format": FORMAT, "version": VERSION, "settings": settings, "rows": runs, "lower_bounds": bounds}
+    write_comparison_and_run(document, *shown, path)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.lower import LowerBound
-from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FloatArray
+from bestpolicy.report.figures.drawing import INK, SERIES, new_figure, plain, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from bestpolicy.mdp import LinearMDP
-
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 
 
 def bounds_figure(mdp: LinearMDP, bound: LowerBound, *, alternative: Alternative | None = None) -> Figure:
@@ -36,33 +34,27 @@ def bounds_figure(mdp: LinearMDP, bound: LowerBound, *, alternative: Alternative
         Three panels: share of the samples per state and action (summed over steps); changes of the mean rewards; and
         distances of the next-state distributions, of the alternative, per state and action.
     """
-    try:
-        from matplotlib.figure import Figure as NewFigure
-    except ImportError:
-        raise InvalidInput("the picture needs matplotlib. Install it with: pip install 'bestpolicy[report]'") from None
     chosen = bound.closest if alternative is None else alternative
     panels = 1 if chosen is None else 3
-    figure: Figure = NewFigure(figsize=(9.0, 2.6 * panels), layout="constrained")
-    axes: list[Any] = list(np.atleast_1d(figure.subplots(panels, 1, sharex=True)))
-    allocation = np.reshape(bound.allocation, (-1, *mdp.problem.mask.shape))
-    _bars(axes[0], mdp, allocation.mean(axis=0), "share of samples")
-    axes[0].set_title(
-        f"{mdp.name}: any algorithm needs at least {bound.samples_lower_bound:,.0f} samples on average "
-        f"(ε = {bound.epsilon:g}, δ = {bound.delta:g})",
-        fontsize="medium",
-    )
-    if chosen is not None:
-        rewards, rows = _changes(mdp, chosen)
-        _bars(axes[1], mdp, rewards, "change of reward")
-        _bars(axes[2], mdp, rows, "Σ |p' - p|")
-        step = f", step {chosen.stage}" if mdp.problem.horizon is not None else ""
-        axes[1].set_title(
-            f"the closest alternative makes action {chosen.action} in state {chosen.state}{step} attractive",
-            fontsize="medium",
+    figure, axes = new_figure(9.0, 2.6 * panels, panels, sharex=True)
+    with style():
+        allocation = np.reshape(bound.allocation, (-1, *mdp.problem.mask.shape))
+        _bars(axes[0], mdp, allocation.mean(axis=0), "share of samples")
+        axes[0].set_title(
+            f"{plain(mdp.name)}: any algorithm needs at least {bound.samples_lower_bound:,.0f} samples on average "
+            f"(ε = {bound.epsilon:g}, δ = {bound.delta:g})"
         )
-    if mdp.problem.actions <= len(_COLOURS):
-        axes[0].legend(fontsize="small", ncols=mdp.problem.actions)
-    axes[-1].set_xlabel("state (bars: actions)")
+        if chosen is not None:
+            rewards, rows = _changes(mdp, chosen)
+            _bars(axes[1], mdp, rewards, "change of reward")
+            _bars(axes[2], mdp, rows, "Σ |p' - p|")
+            step = f", step {chosen.stage}" if mdp.problem.horizon is not None else ""
+            axes[1].set_title(
+                f"the closest alternative makes action {chosen.action} in state {chosen.state}{step} attractive"
+            )
+        if mdp.problem.actions <= len(SERIES):
+            axes[0].legend(ncols=mdp.problem.actions)
+        axes[-1].set_xlabel("state (bars: actions)")
     return figure
 
 
@@ -82,9 +74,9 @@ def _bars(axis: Axes, mdp: LinearMDP, values: FloatArray, label: str) -> None:
     for action in range(actions):
         positions = np.arange(states) - 0.4 + width * (action + 0.5)
         shown = mdp.problem.mask[:, action]
-        colour = _COLOURS[action % len(_COLOURS)]
+        colour = SERIES[action % len(SERIES)]
         axis.bar(positions[shown], values[shown, action], 0.9 * width, color=colour, label=f"action {action}")
-    axis.axhline(0.0, color="black", linewidth=0.6)
+    axis.axhline(0.0, color=INK, linewidth=0.6)
     axis.set_ylabel(label)
     axis.margins(x=0.01)
     if states <= 30:

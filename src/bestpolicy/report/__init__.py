@@ -1,0 +1,203 @@
+"""One page that shows what was certified, why, and how it compares; and its pictures one by one.
+
+>>> import bestpolicy as bp
+>>> model = bp.ExactSimulator(bp.instances.load("two-state"))
+>>> result = bp.identify(model, epsilon=0.3, delta=0.1, algorithm="tight", seed=0)
+>>> page = bp.report.report_page(result)          # or write_report(result, "report.html")
+
+The page is one file of HTML that asks for nothing from the network. The functions that end in ``_figure`` return a
+`matplotlib.figure.Figure` and show nothing. All of it needs the extra ``report`` (matplotlib and jinja2), which is
+imported only when something is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from bestpolicy.bounds.lower import lower_bound
+from bestpolicy.errors import InvalidInput
+from bestpolicy.mdp import LinearMDP
+from bestpolicy.report.accounts import (
+    Account,
+    find_grid,
+    from_certificate,
+    from_result,
+    from_store,
+    remembered_model,
+)
+from bestpolicy.report.comparison import FORMAT, Table
+from bestpolicy.report.comparison_part import comparison_part
+from bestpolicy.report.estimates import Estimates, estimate
+from bestpolicy.report.figures import (
+    Grid,
+    bounds_figure,
+    comparison_figure,
+    design_figure,
+    gaps_figure,
+    grid_figure,
+    progress_figure,
+    scaling_figure,
+    states_figure,
+)
+from bestpolicy.report.page import render
+from bestpolicy.report.study_part import study_part
+from bestpolicy.study import Result
+
+BOUND_SECONDS = 5.0
+_SQLITE = b"SQLite format 3\x00"
+
+Source = str | PathLike[str] | Result | dict[str, Any]
+
+
+def write_report(
+    source: Source,
+    path: str | PathLike[str] = "report.html",
+    *,
+    name: str | None = None,
+    model: LinearMDP | None = None,
+    bounds: bool = True,
+    grid: tuple[int, int] | Grid | None = None,
+) -> Path:
+    """Write the page of a study, a certificate or a comparison to a file and return its path.
+
+    Parameters
+    ----------
+    source : path, Result or dict
+        A file of studies (SQLite), a certificate or a comparison (JSON), a result, or the document of a comparison.
+    path : path
+    name : str, optional
+        Of the study, if the file has several.
+    model : LinearMDP, optional
+        The truth, if it is known: the page then has the true loss and a lower bound on what any algorithm needs. The
+        model that a study was begun with is found by itself while it is unchanged.
+    bounds : bool
+        Whether to look for that lower bound (for at most 5 s).
+    grid : (rows, columns) or Grid, optional
+        Draw the states as a grid. Known by itself for the built-in grid, FrozenLake and CliffWalking.
+    """
+    page = report_page(source, name=name, model=model, bounds=bounds, grid=grid)
+    target = Path(path)
+    target.write_text(page, encoding="utf-8")
+    return target
+
+
+def report_page(
+    source: Source,
+    *,
+    name: str | None = None,
+    model: LinearMDP | None = None,
+    bounds: bool = True,
+    grid: tuple[int, int] | Grid | None = None,
+) -> str:
+    """Return the page as text; the parameters are those of `write_report`."""
+    found = read_source(source, name)
+    if isinstance(found, Table):
+        part = comparison_part(found, source=os.fspath(source) if isinstance(source, str | PathLike) else "")
+        return render(title=f"{part['headline']} – bestpolicy", comparison=part)
+    part = describe_study(found, model=model, bounds=bounds, grid=grid)
+    return render(title=study_title(found), study=part)
+
+
+def write_comparison_and_run(
+    document: dict[str, Any], result: Result, model: LinearMDP, path: str | PathLike[str]
+) -> None:
+    """Write a page of a comparison with one of its runs in detail."""
+    table = Table.read(document, "the comparison")
+    comparison = comparison_part(table)
+    known = table.lower_bounds.get(model.name)
+    study = describe_study(from_result(result, model.name), model=model, bounds=known is None, known_bound=known)
+    page = render(title=f"{comparison['headline']} – bestpolicy", comparison=comparison, study=study)
+    Path(path).write_text(page, encoding="utf-8")
+
+
+def read_source(source: Source, name: str | None = None) -> Account | Table:
+    """Find out what a source is and read it."""
+    if isinstance(source, Result):
+        return from_result(source)
+    if isinstance(source, dict):
+        return Table.read(source, "the comparison")
+    if not isinstance(source, str | PathLike):
+        raise InvalidInput(
+            f"a report is made of a file, a Result or a comparison. Got {type(source).__name__} instead."
+        )
+    path = os.fspath(source)
+    if not os.path.isfile(path):
+        raise InvalidInput(f"no such file: {path}. Give a file of studies, a certificate or a comparison.")
+    with open(path, "rb") as file:
+        beginning = file.read(len(_SQLITE))
+    if beginning == _SQLITE:
+        return from_store(path, name)
+    try:
+        text = Path(path).read_text("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    document = _parsed(text)
+    if isinstance(document, dict) and document.get("format") == FORMAT:
+        return Table.read(document, path)
+    if not isinstance(document, dict) or "format" not in document:
+        raise InvalidInput(f"{path} is neither a file of studies (SQLite) nor a certificate or comparison (JSON).")
+    return from_certificate(text, path)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def describe_study(
+    account: Account,
+    *,
+    model: LinearMDP | None = None,
+    bounds: bool = True,
+    grid: tuple[int, int] | Grid | None = None,
+    known_bound: float | None = None,
+) -> dict[str, Any]:
+    """Return what a page says of a study, ready for `page.render`."""
+    if model is not None and model.problem.fingerprint != account.problem.fingerprint:
+        raise InvalidInput(
+            f"{model.name} is not the model of this study: features, mask or discount differ. Give the right one."
+        )
+    mdp = model or remembered_model(account)
+    bound = known_bound
+    if mdp is not None and bounds and account.samples:
+        settings = account.settings
+        asked = settings["epsilon"] / settings.get("reward_scale", 1.0)
+        rewards = settings.get("origin", {}).get("rewards", "bernoulli")
+        found = lower_bound(mdp, asked, settings["delta"], max_seconds=BOUND_SECONDS, rewards=rewards)
+        bound = found.samples_lower_bound
+    if bound is not None and not 1 <= bound < float("inf"):
+        bound = None  # says nothing
+    if grid is None:
+        layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""))
+    else:
+        layout = grid if isinstance(grid, Grid) else Grid(*grid)
+    return study_part(account, mdp=mdp, lower_bound=bound, grid=layout)
+
+
+def study_title(account: Account) -> str:
+    """What the page is called in a browser's tab."""
+    subject = account.model or account.name or "a policy"
+    return f"{subject}: {account.outcome} – bestpolicy"
+
+
+__all__ = [
+    "Estimates",
+    "Grid",
+    "bounds_figure",
+    "comparison_figure",
+    "design_figure",
+    "estimate",
+    "gaps_figure",
+    "grid_figure",
+    "progress_figure",
+    "report_page",
+    "scaling_figure",
+    "states_figure",
+    "write_report",
+]

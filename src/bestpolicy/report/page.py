@@ -1,0 +1,77 @@
+"""From what is known to one page of HTML: self-contained, working without network and without scripts."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bestpolicy._version import __version__
+from bestpolicy.errors import InvalidInput
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as SVG with the words around it."""
+
+    title: str
+    svg: str
+    caption: str
+
+
+def render(
+    *,
+    title: str,
+    study: dict[str, Any] | None = None,
+    comparison: dict[str, Any] | None = None,
+    live: str | None = None,
+) -> str:
+    """Put the parts of a page together; `live` is the version that a served page says it has."""
+    try:
+        import jinja2
+    except ImportError:
+        raise InvalidInput("a page needs jinja2. Install it with: pip install 'bestpolicy[report]'") from None
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    scripts = {name: _TEMPLATES.joinpath(f"{name}.js").read_text("utf-8") for name in ("page", "live")}
+    used = [scripts["page"], scripts["live"]] if live is not None else [scripts["page"]]
+    return environment.get_template("page.html").render(
+        title=title,
+        study=study,
+        comparison=comparison,
+        live=live,
+        style=_TEMPLATES.joinpath("page.css").read_text("utf-8"),
+        scripts=used,
+        script_hashes=[_sha256(script) for script in used],
+        version=__version__,
+    )
+
+
+def to_csv(columns: list[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a table as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def data_link(text: str) -> str:
+    """Return a link that holds a CSV file."""
+    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(text.encode()).decode("ascii")
+
+
+def _sha256(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")

@@ -1,0 +1,266 @@
+"""What a page says of a study: the promise, its pictures, the policy, the assumptions, how to repeat it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+
+from bestpolicy.assumptions import check_features, check_model
+from bestpolicy.mdp import LinearMDP
+from bestpolicy.report import words
+from bestpolicy.report.accounts import Account
+from bestpolicy.report.estimates import Estimates, estimate
+from bestpolicy.report.figures.drawing import require_matplotlib, to_svg
+from bestpolicy.report.figures.progress import progress_figure
+from bestpolicy.report.figures.states import (
+    MOST_GAPS,
+    Grid,
+    cut_note,
+    decision,
+    design_figure,
+    gaps_figure,
+    grid_figure,
+    states_figure,
+)
+from bestpolicy.report.page import Picture
+from bestpolicy.report.policy_table import policy_table
+
+_CHECKS_SHOWN = 300
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One number or word worth knowing, with its exact value."""
+
+    label: str
+    text: str
+    value: Any = ""
+
+
+def study_part(
+    account: Account, *, mdp: LinearMDP | None = None, lower_bound: float | None = None, grid: Grid | None = None
+) -> dict[str, Any]:
+    """All that a page says of a study."""
+    require_matplotlib()
+    found = (
+        None
+        if account.tally is None
+        else estimate(account.problem, account.tally, account.policy, float(account.settings.get("reward_scale", 1.0)))
+    )
+    loss = None if mdp is None or account.policy is None else _true_loss(mdp, account)
+    return {
+        "name": account.name,
+        "model": account.model,
+        "headline": words.headline(account, lower_bound),
+        "standing": words.standing(account),
+        "state": "certified" if account.certified else ("over" if account.over else "running"),
+        "outcome": account.outcome,
+        "warnings": account.warnings,
+        "attempts": account.attempts,
+        "facts": _facts(account, lower_bound, loss),
+        "pictures": _pictures(account, found, lower_bound, grid),
+        "policy": policy_table(account.problem, account.policy, found),
+        "checks": _checks(account),
+        "assumptions": _assumptions(account, mdp),
+        "commands": _commands(account),
+        "versions": account.versions,
+        "verification": account.verification,
+    }
+
+
+def _facts(account: Account, lower_bound: float | None, loss: float | None) -> list[Fact]:
+    settings, problem = account.settings, account.problem
+    size = f"{problem.states:,} states, {problem.actions} actions, {problem.dimension} features"
+    facts = [
+        Fact(
+            "Certified ε", words.at_most(account.epsilon) if account.epsilon < inf else "nothing yet", account.epsilon
+        ),
+        Fact("Asked ε", words.figure(settings["epsilon"]), settings["epsilon"]),
+        Fact("Allowed probability of error δ", words.figure(settings["delta"]), settings["delta"]),
+        Fact("Simulator calls", words.count(account.samples), account.samples),
+    ]
+    if lower_bound is not None:
+        facts.append(Fact("Lower bound for any algorithm", words.count(int(lower_bound)), lower_bound))
+    if account.forecast is not None:
+        facts.append(Fact("Forecast of calls in all", words.count_roughly(account.forecast), account.forecast))
+    if loss is not None:
+        facts.append(Fact("True loss (the model is known)", words.figure(loss, 3), loss))
+    facts += [
+        Fact("Algorithm", str(settings["algorithm"])),
+        Fact("Statement that certifies", account.rule or "–"),
+        Fact("Problem", f"{size}, {problem.time_description}"),
+        Fact("Seed", str(settings["seed"]), settings["seed"]),
+    ]
+    if account.seconds is not None:
+        facts.append(Fact("Seconds", words.figure(account.seconds, 3), account.seconds))
+    if account.created:
+        facts.append(Fact("Begun", f"{account.created} UTC"))
+    return facts
+
+
+def _pictures(account: Account, found: Estimates | None, lower_bound: float | None, grid: Grid | None) -> list[Picture]:
+    pictures = [_progress(account, lower_bound)]
+    if found is not None:
+        pictures += [
+            None if grid is None else _on_the_grid(account, found, grid),
+            _states(account, found),
+            _gaps(found),
+            _design(found),
+        ]
+    return [picture for picture in pictures if picture is not None]
+
+
+def _progress(account: Account, lower_bound: float | None) -> Picture | None:
+    if not account.checks:
+        return None
+    looks, asked = len(account.checks), account.settings["epsilon"]
+    figure = progress_figure(account.checks, asked=asked, forecast=account.forecast, lower_bound=lower_bound)
+    description = f"Curves over simulator calls, {looks} checks: {words.headline(account, lower_bound)}"
+    return Picture(
+        "How the certificate was reached" if account.certified else "How far the run is",
+        to_svg(figure, "progress", description),
+        f"Each of the {looks:,} checks looks at all samples so far; the guarantee holds for all looks together.",
+    )
+
+
+def _on_the_grid(account: Account, found: Estimates, grid: Grid) -> Picture:
+    step = " in the first step" if account.problem.horizon is not None else ""
+    description = f"Grid of {grid.rows} by {grid.columns} states: {_whose(account)}{step}."
+    return Picture(
+        "The policy on the grid",
+        to_svg(grid_figure(found, grid), "grid", description),
+        f"Colour is the estimated value. Signs are the actions of {_whose(account)}{step}, pale where the next best "
+        "action is within two standard errors; a dot is a state without a choice.",
+    )
+
+
+def _states(account: Account, found: Estimates) -> Picture:
+    problem = account.problem
+    low, high = float(found.values[0].min()), float(found.values[0].max())
+    used = np.unique(found.policy)
+    listed = ", ".join(map(str, used[:8])) + (", …" if len(used) > 8 else "")
+    description = f"Values of the states lie between {low:.3g} and {high:.3g}; the policy plays the actions {listed}."
+    bars = "" if problem.horizon is not None else " Bars are two standard errors."
+    return Picture(
+        "Value and action of each state",
+        to_svg(states_figure(found), "states", description),
+        f"Values of {_whose(account)}, estimated from all samples.{bars} They explain; the guarantee does not rest on "
+        f"them. {cut_note(problem.states, 'least decided')}",
+    )
+
+
+def _gaps(found: Estimates) -> Picture | None:
+    figure, hardest = gaps_figure(found), found.hardest(MOST_GAPS)
+    if figure is None:
+        return None
+    caption = "How much better the policy's action is than the next best one, where that was hardest to tell."
+    if any(found.sureness[place] <= 2 for place in hardest):
+        caption += " Orange squares are not settled by the samples, and need not be: either action may do for this ε."
+    description = f"Hardest decisions, first of them {decision(found, *hardest[0])}."
+    return Picture("Decisions that were hard", to_svg(figure, "gaps", description), caption)
+
+
+def _design(found: Estimates) -> Picture:
+    pulls = found.pulls.sum(axis=0)
+    state, action = np.unravel_index(pulls.argmax(), pulls.shape)
+    share = 100 * pulls.max() / max(pulls.sum(), 1)
+    pairs = int((pulls > 0).sum())
+    return Picture(
+        "Where the simulator was called",
+        to_svg(
+            design_figure(found),
+            "design",
+            f"{pairs} pairs were simulated, most often state {state} with action {action}: {share:.3g} %.",
+        ),
+        f"Share of the calls by state and action, {pairs:,} of {found.problem.mask.sum():,} pairs; blank where there "
+        f"were none, because features carry over what is learnt elsewhere. {cut_note(len(pulls), 'most simulated')}",
+    )
+
+
+def _whose(account: Account) -> str:
+    return "the policy" if account.policy is not None else "the best policy so far"
+
+
+def _checks(account: Account) -> dict[str, Any]:
+    checks = account.checks
+    return {"rows": [*checks[-_CHECKS_SHOWN:]], "total": len(checks), "figure": words.figure, "count": words.count}
+
+
+def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str, str]]:
+    """(assumption, verdict, what is behind the verdict)."""
+    findings = check_features(account.problem)
+    if mdp is not None:
+        findings += check_model(mdp.problem, mdp.theta, mdp.mu)
+    checked = [
+        (
+            finding.name,
+            "holds" if finding.passed else "fails",
+            f"{finding.measured:.3g} (wanted {finding.relation} {finding.limit:.3g})".replace("e-0", "e-"),
+        )
+        for finding in findings
+    ]
+    trusted = [
+        ("rewards lie in [0, 1]", "checked", "every reward that was told"),
+        ("samples are independent given the sampled pairs", "taken on trust", "no file can show it"),
+    ]
+    if mdp is None:
+        linear = "transition probabilities and mean rewards are linear in the features"
+        trusted.insert(1, (linear, "taken on trust", "bestpolicy check --samples tests it on a model"))
+    span = account.settings.get("parameters", {}).get("value_span", inf)
+    if isinstance(span, float) and isfinite(span):
+        trusted.append((f"optimal values differ by at most {span:g} between states", "taken on trust", "value_span"))
+    return checked + trusted
+
+
+def _commands(account: Account) -> list[tuple[str, str]]:
+    """(what for, command) to check and to repeat the run."""
+    settings, source = account.settings, shlex.quote(account.source)
+    name = f" --name {shlex.quote(account.name)}" if account.name else ""
+    if account.verification is not None:
+        verify = [("Check the certificate, with code that shares nothing with the run", f"bestpolicy verify {source}")]
+    elif account.source and account.model and account.epsilon < inf:
+        make = f"bestpolicy resume {source}{name} --certificate certificate.json"
+        verify = [
+            ("Write a certificate from the stored samples", make),
+            ("Check it, with code that shares nothing with the run", "bestpolicy verify certificate.json"),
+        ]
+    elif account.epsilon < inf:
+        verify = [
+            ("Write a certificate, in Python", 'result.save("certificate.json")'),
+            ("Check it, with code that shares nothing with the run", "bestpolicy verify certificate.json"),
+        ]
+    else:
+        verify = []
+    if not account.certified and account.source and account.verification is None:
+        resume = f"bestpolicy resume {source}{name}" if account.model else _python_resume(account)
+        verify.insert(0, ("Go on with the run", resume))
+    if account.model:
+        parts = ["bestpolicy identify", shlex.quote(account.model), f"--epsilon {settings['epsilon']!r}"]
+        parts += [
+            f"--delta {settings['delta']!r}",
+            f"--algorithm {settings['algorithm']}",
+            f"--seed {settings['seed']}",
+        ]
+        if settings.get("max_samples"):
+            parts.append(f"--max-samples {settings['max_samples']}")
+        if settings["origin"].get("rewards", "bernoulli") != "bernoulli":
+            parts.append(f"--rewards {settings['origin']['rewards']}")
+        return [*verify, ("Repeat the run: the same seed gives the same answer", " ".join(parts))]
+    arguments = f"epsilon={settings['epsilon']!r}, delta={settings['delta']!r}, algorithm={settings['algorithm']!r}"
+    call = f"bestpolicy.identify(simulator, {arguments}, seed={settings['seed']})"
+    return [*verify, ("Repeat the run, in Python: the same seed gives the same answer", call)]
+
+
+def _python_resume(account: Account) -> str:
+    return f"bestpolicy.drive(bestpolicy.Study.resume({account.source!r}, {account.name!r}), simulator)"
+
+
+def _true_loss(mdp: LinearMDP, account: Account) -> float:
+    policy = account.policy
+    assert policy is not None
+    scale = float(account.settings.get("reward_scale", 1.0))
+    return scale * mdp.loss(policy[0] if mdp.problem.horizon is None else policy)

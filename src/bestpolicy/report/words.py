@@ -1,0 +1,128 @@
+"""Numbers and sentences for people. What is promised is never rounded in the promise's favour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal
+from math import floor, inf
+from statistics import median
+
+from bestpolicy.report.accounts import Account
+from bestpolicy.study import Outcome
+
+_WHY = {
+    Outcome.BUDGET: "The budget of simulator calls is spent.",
+    Outcome.TIME: "The time was up.",
+    Outcome.INTERRUPTED: "The run was interrupted.",
+    Outcome.GAVE_UP: "The run gave up at its largest number of samples: two actions may be tied.",
+    Outcome.RUNNING: "The run is not over.",
+}
+
+
+def count(number: float) -> str:
+    """A number of things: ``41,320``."""
+    return f"{number:,.0f}"
+
+
+def figure(number: float | None, digits: int = 4) -> str:
+    """A measured number with so many digits; a dash if there is none."""
+    if number is None or not abs(number) < inf:
+        return "–"
+    return f"{number:,.0f}" if abs(number) >= 10**digits else f"{number:.{digits}g}"
+
+
+def at_most(bound: float) -> str:
+    """An upper bound with three digits, rounded up."""
+    if bound == 0 or not bound < inf:
+        return "0" if bound == 0 else "∞"
+    text = f"{_up(bound):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else f"{int(text):,}"
+
+
+def percent(delta: float) -> str:
+    """The probability 1 - δ, rounded down: 95 %, 99.9999 %."""
+    return f"{100 * (1 - _up(delta)):f}".rstrip("0").rstrip(".") + "\N{NO-BREAK SPACE}%"
+
+
+def headline(account: Account, lower_bound: float | None = None) -> str:
+    """What is certified, in one sentence."""
+    calls = f"{count(account.samples)} simulator call{'' if account.samples == 1 else 's'}"
+    floor_ = ""
+    if lower_bound is not None and lower_bound >= 1:
+        floor_ = f"; no algorithm could do with fewer than {count(floor(lower_bound))} on average"
+    if account.rule == "no state has two distinct actions":
+        return "Every policy is optimal: no state has two distinct actions."
+    promise = f"with probability at least {percent(account.settings['delta'])}"
+    quality = "optimal" if account.epsilon == 0 else f"within {at_most(account.epsilon)} of optimal"
+    if account.certified:
+        return f"This policy is {quality} {promise}, from {calls}{floor_}."
+    if not account.checks and account.epsilon == inf:
+        begun = "has just begun: " if not account.over else "ended before its first check: "
+        return f"This study {begun}nothing is certified yet, after {calls}."
+    asked = account.settings["epsilon"]
+    wanted = "an optimal one" if asked == 0 else f"one within {figure(asked)}"
+    if account.epsilon < inf:
+        return f"So far this policy is {quality} {promise}, from {calls}. Asked for was {wanted}."
+    return f"Nothing is certified yet, after {calls}. Asked for is {wanted.replace('one', 'a policy', 1)}."
+
+
+def standing(account: Account) -> str:
+    """Why the run ended, or that it did not, and what to expect of it; empty if it certified what was asked."""
+    if account.certified:
+        return ""
+    why = next((text for outcome, text in _WHY.items() if outcome == account.outcome), "")
+    expected = account.forecast
+    if expected is None:
+        return why
+    return f"{why} About {count_roughly(expected)} simulator calls should be needed in all."
+
+
+def count_roughly(number: float) -> str:
+    """A forecast, with two digits: ``4,800,000``."""
+    return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def compact(number: float) -> str:
+    """A count where room is scarce: ``166k``, ``1.19G``."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 0.9995 * size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.3g}"
+
+
+def times(ratio: float | None) -> str:
+    """How many times as much: ``3.1``, ``5,800``."""
+    return "–" if ratio is None else f"{ratio:.2g}" if ratio < 10 else count_roughly(ratio)
+
+
+def comparison_headline(medians: Mapping[str, Mapping[str, float]]) -> str:
+    """Say which algorithm needed the fewest calls; `medians` are those of certified runs, by instance and algorithm."""
+    contested = {instance: own for instance, own in medians.items() if len(own) > 1}
+    if not contested:
+        instances, algorithms = len(medians), {name for own in medians.values() for name in own}
+        if not instances:
+            return "No run was certified."
+        return f"{_listed(sorted(algorithms))} certified policies on {instances} instance{'s' * (instances > 1)}."
+    winners = [min(own, key=lambda name: own[name]) for own in contested.values()]
+    best = max(dict.fromkeys(winners), key=winners.count)
+    ratios = [
+        min(calls for name, calls in own.items() if name != best) / own[best]
+        for own in contested.values()
+        if best in own and own[best] > 0
+    ] or [1.0]
+    middle = median(ratios)
+    many = len(contested)
+    where = f"on {next(iter(contested))}" if many == 1 else f"on {winners.count(best)} of {many} instances"
+    typical = "" if middle < 1.05 else f"; the next best needed {times(middle)} times as many"
+    typical += " (median)" if typical and many > 1 else ""
+    return f"{best} needed the fewest simulator calls {where}{typical}."
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def _up(number: float) -> Decimal:
+    """Round up to three digits."""
+    exact = Decimal(repr(number))
+    return exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)

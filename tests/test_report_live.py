@@ -1,0 +1,119 @@
+"""The live page follows a run, for this machine alone, and disturbs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import bestpolicy as bp
+from bestpolicy.report.live import LivePage, Server
+from tests.test_report_page import PROGRAM, check_page, make_study
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[Server]:
+    with Server(LivePage(path)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def get(server: Server, path: str = "/", host: str | None = None, method: str = "GET") -> tuple[int, str, dict]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    try:
+        connection.request(method, path, headers={"Host": host or f"127.0.0.1:{server.server_port}"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+def test_only_this_machine_is_answered(tmp_path):
+    make_study(tmp_path / "run.db", steps=2, epsilon=0.001)
+    with serving(tmp_path / "run.db") as server:
+        assert server.server_address[0] == "127.0.0.1"
+        status, page, headers = get(server)
+        assert status == 200
+        check_page(page)
+        assert headers["Cache-Control"] == "no-store"
+        assert "connect-src &#39;self&#39;" in page or "connect-src 'self'" in page
+        assert get(server, host=f"localhost:{server.server_port}")[0] == 200
+        for stranger in ("evil.example", f"evil.example:{server.server_port}", "127.0.0.1", "[::1]"):
+            status, text, _ = get(server, host=stranger)
+            assert status == 403
+            assert "simulator" not in text
+        assert get(server, "/../run.db")[0] == 404
+        assert get(server, "/run.db")[0] == 404
+        assert get(server, method="POST")[0] == 501
+        status, text, headers = get(server, method="HEAD")
+        assert (status, text) == (200, "")
+        assert int(headers["Content-Length"]) > 1000
+
+
+def test_the_version_follows_the_run_and_the_file_is_not_touched(tmp_path):
+    path = tmp_path / "run.db"
+    make_study(path, steps=1, epsilon=0.001)
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    with serving(path) as server:
+        before = get(server, "/version")[1]
+        assert f'data-version="{before}"' in get(server)[1]
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == content
+        study = bp.Study.resume(path)  # the writer's lock is free, though the page is being served
+        simulator = bp.ExactSimulator(bp.instances.load("two-state"))
+        for _ in range(2):
+            for query in study.ask():
+                study.tell(query, simulator.sample(query.pulls, query.rng()))
+        deadline = time.monotonic() + 20
+        while (now := get(server, "/version")[1]) == before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert now != before
+        assert f"{study.samples:,}" in get(server)[1]
+        study.close()
+        path.rename(tmp_path / "gone.db")  # what was shown stays
+        time.sleep(1)
+        assert get(server)[0] == 200
+
+
+def test_a_port_that_is_taken(tmp_path):
+    make_study(tmp_path / "run.db", steps=0)
+    page = LivePage(tmp_path / "run.db")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(bp.InvalidInput, match="cannot listen on port"):
+            Server(page, other.getsockname()[1])
+
+
+def test_the_command_serves_until_ctrl_c(tmp_path):
+    make_study(tmp_path / "run.db", steps=1)
+    process = subprocess.Popen(
+        [PROGRAM, "watch", "run.db", "--no-open"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("Watching run.db at http://127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert "Stopped." in output
+        assert errors == ""
+    finally:
+        process.kill()
