@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test bench bench-samples studies lock clean
+.PHONY: run test bench bench-samples bench-scaling studies docs lock clean
 
 run: .venv/run.stamp  ## GSS and GSS-E on the built-in instances; results/ gets the table
 	$(BIN)/bestpolicy demo --output results
@@ -19,14 +19,21 @@ bench: .venv/test.stamp  ## speed, as ratios to peers measured in the same run
 bench-samples: .venv/test.stamp  ## samples of gss, tight and adaptive against the lower bound
 	$(BIN)/python -m benchmarks.samples
 
+bench-scaling: .venv/test.stamp  ## samples of gss and tight against the exponents of the paper's theorems
+	$(BIN)/python -m benchmarks.scaling
+
 studies: .venv/test.stamp  ## the slow statistical studies
 	$(BIN)/python -m pytest -m study
 
+docs: .venv/docs.stamp  ## the documentation, in build/docs; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -q docs build/docs
+
 lock:  ## renew the pinned requirement files
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
-	for set in run test; do \
-	  extras="--extra build"; [ $$set = test ] && extras="$$extras --extra test"; \
+	for set in run test docs; do \
+	  extras="--extra build"; [ $$set != run ] && extras="$$extras --extra $$set"; \
 	  constraint=""; [ $$set = test ] && constraint="--constraint requirements/run.txt"; \
+	  [ $$set = docs ] && constraint="--constraint requirements/test.txt"; \
 	  .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url $$extras $$constraint pyproject.toml \
 	    -o requirements/$$set.txt || exit 1; \
@@ -43,5 +50,9 @@ lock:  ## renew the pinned requirement files
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
 	touch $@
 
+.venv/docs.stamp: .venv/run.stamp requirements/docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	touch $@
+
 clean:
-	rm -rf .venv results
+	rm -rf .venv build results docs/*/generated
