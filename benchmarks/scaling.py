@@ -187,7 +187,7 @@ def draw(curves: dict[str, Curve], target: Path) -> None:
             axes.set_xticks(curve.points, [f"{value:g}" for value in curve.points])
             axes.minorticks_off()
             axes.grid(alpha=0.3)
-        figure.axes[0].legend(fontsize=7)
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
         figure.supylabel("simulator calls")
         figure.savefig(target, metadata={"Date": None})
 
