@@ -156,6 +156,13 @@ def test_local_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+def test_the_tests_that_pages_name_exist():
+    named = {name for page in PAGES for name in re.findall(r"(test_\w+\.py)::(\w+)", page.read_text())}
+    assert named
+    for file, function in named:
+        assert re.search(rf"^def {function}\(", (DOCS.parent / "tests" / file).read_text(), re.M), (file, function)
+
+
 def test_every_page_is_in_a_table_of_contents():
     listed = set()
     for page in PAGES:
