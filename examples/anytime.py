@@ -11,10 +11,11 @@ axes = figure.subplots()
 for algorithm in ("tight", "adaptive"):
     result = bp.identify(model, epsilon=0.05, delta=0.1, algorithm=algorithm, seed=0)
     checks = [check for check in result.checks if np.isfinite(check.epsilon)]
-    axes.step([check.samples for check in checks], [check.epsilon for check in checks], where="post", label=algorithm)
+    samples, certified = zip(*((check.samples, check.epsilon) for check in checks), strict=True)
+    axes.step(samples, certified, where="post", label=algorithm)
     for epsilon in (1.0, 0.1):
-        samples = next(check.samples for check in checks if check.epsilon <= epsilon)
-        print(f"{algorithm}: ε = {epsilon} is certified after {samples} calls")
-axes.set(xscale="log", yscale="log", xlabel="simulator calls", ylabel="certified ε")
+        reached = next(check.samples for check in checks if check.epsilon <= epsilon)
+        print(f"{algorithm}: ε = {epsilon} is certified after {reached} calls")
+axes.set(yscale="log", xlabel="simulator calls", ylabel="certified ε")
 axes.legend()
 figure.savefig("certified.svg")
