@@ -2,9 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test bench bench-samples bench-compare studies lock clean
+.PHONY: run test bench bench-samples bench-compare bench-scaling studies docs lock clean
 
-run: .venv/run.stamp  ## GSS and GSS-E on the built-in instances; results/ gets the table
+run: .venv/run.stamp  ## gss and tight on the built-in instances; results/ gets tables and a page
 	$(BIN)/bestpolicy demo --output results
 
 test: .venv/test.stamp  ## ruff, mypy --strict and pytest
@@ -22,14 +22,21 @@ bench-samples: .venv/test.stamp  ## samples of gss, tight and adaptive against t
 bench-compare: .venv/test.stamp  ## samples of every algorithm on the same instances, beside reference figures
 	$(BIN)/python -m benchmarks.compare
 
+bench-scaling: .venv/test.stamp  ## samples of gss and tight against the exponents of the paper's theorems
+	$(BIN)/python -m benchmarks.scaling
+
 studies: .venv/test.stamp  ## the slow statistical studies
 	$(BIN)/python -m pytest -m study
 
+docs: .venv/docs.stamp  ## the documentation, in build/docs; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -q docs build/docs
+
 lock:  ## renew the pinned requirement files
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
-	for set in run test; do \
-	  extras="--extra build --extra report"; [ $$set = test ] && extras="$$extras --extra test"; \
+	for set in run test docs; do \
+	  extras="--extra build --extra report"; [ $$set != run ] && extras="$$extras --extra $$set"; \
 	  constraint=""; [ $$set = test ] && constraint="--constraint requirements/run.txt"; \
+	  [ $$set = docs ] && constraint="--constraint requirements/test.txt"; \
 	  .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url $$extras $$constraint pyproject.toml \
 	    -o requirements/$$set.txt || exit 1; \
@@ -46,5 +53,9 @@ lock:  ## renew the pinned requirement files
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
 	touch $@
 
+.venv/docs.stamp: .venv/run.stamp requirements/docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	touch $@
+
 clean:
-	rm -rf .venv results
+	rm -rf .venv build results docs/*/generated
