@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import base64
 import json
+import zlib
 from copy import deepcopy
 from dataclasses import replace
 from math import inf
@@ -49,11 +50,11 @@ def documents():
 
 
 def array(node):
-    return np.frombuffer(base64.b64decode(node["data"]), node["dtype"]).reshape(node["shape"]).copy()
+    return np.frombuffer(zlib.decompress(base64.b64decode(node["data"])), node["dtype"]).reshape(node["shape"]).copy()
 
 
 def stored(values, node):
-    node["data"] = base64.b64encode(np.ascontiguousarray(values, node["dtype"]).tobytes()).decode()
+    node["data"] = base64.b64encode(zlib.compress(np.ascontiguousarray(values, node["dtype"]).tobytes())).decode()
 
 
 def verdict_on(document, model=None, *, mend=True):
@@ -376,10 +377,11 @@ def test_malformed_certificates_give_clear_errors(documents):
         with pytest.raises(InvalidInput):
             verify_text(text[:cut])
     changes = {
-        "shape": lambda d: d["problem"]["features"].update(shape=[2**30, 2**30, 3]),
-        "needs another number": lambda d: d["problem"]["features"].update(shape=[400, 2, 3]),
+        "too large": lambda d: d["problem"]["features"].update(shape=[2**30, 2**30, 3]),
+        "bytes or more": lambda d: d["problem"]["features"].update(shape=[400, 2, 3]),
         "dtype": lambda d: d["problem"]["features"].update(dtype="|O"),
         "base64": lambda d: d["problem"]["features"].update(data="*" * 64),
+        "zlib": lambda d: d["problem"]["features"].update(data="AAAA"),
         "finite": lambda d: entry("problem.features", lambda f: f * np.nan)(d),
         "lacks the field": lambda d: d["proof"].pop("prior"),
         "finite number": lambda d: d["claim"].update(epsilon="0.1"),

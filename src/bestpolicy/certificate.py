@@ -21,6 +21,7 @@ import base64
 import json
 import os
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -218,7 +219,8 @@ def _assumptions(proof: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _encoded(array: Any, dtype: str) -> dict[str, Any]:
     own = np.ascontiguousarray(array, dtype=dtype)
-    return {"dtype": dtype, "shape": list(own.shape), "data": base64.b64encode(own.tobytes()).decode("ascii")}
+    packed = base64.b64encode(zlib.compress(own.tobytes()))  # features are often mostly zeros
+    return {"dtype": dtype, "shape": list(own.shape), "data": packed.decode("ascii")}
 
 
 def _finite(value: Any) -> Any:

@@ -55,13 +55,19 @@ class Case:
         scales = np.abs(rows).max(axis=0)
         if len(rows) < rows.shape[1] or not scales.all():
             raise Rejected("the features do not have full rank")
-        basis, triangle = np.linalg.qr(rows / scales)
-        singular = np.linalg.svd(triangle, compute_uv=False)
-        if singular[-1] <= 1e-14 * len(singular) * singular[0]:
-            raise Rejected("the features do not have full rank")
+        rows = rows / scales
         rest = np.ones(len(rows))
-        for _ in range(2):
-            rest = rest - basis @ (basis.T @ rest)
+        eigenvalues, vectors = np.linalg.eigh(rows.T @ rows)
+        if eigenvalues[0] > 1e-8 * eigenvalues[-1]:  # far from singular, so that the Gram matrix tells; else QR has to
+            for _ in range(3):
+                rest = rest - rows @ (vectors @ ((vectors.T @ (rows.T @ rest)) / eigenvalues))
+        else:
+            basis, triangle = np.linalg.qr(rows)
+            singular = np.linalg.svd(triangle, compute_uv=False)
+            if singular[-1] <= 1e-14 * len(singular) * singular[0]:
+                raise Rejected("the features do not have full rank")
+            for _ in range(2):
+                rest = rest - basis @ (basis.T @ rest)
         if np.abs(rest).max() > 1e-6:
             raise Rejected("the all-ones function is not linear in the features, so transition rows cannot sum to 1")
 

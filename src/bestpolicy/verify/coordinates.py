@@ -43,7 +43,7 @@ class Coordinates:
             raise Rejected("the design has a pair that is not allowed")
         if (weights < 0).any() or abs(weights.sum() - 1) > _SLACK:
             raise Rejected("the weights of the design are not shares that sum to 1")
-        features = case.features @ transform
+        features = (case.features.reshape(-1, dimension) @ transform).reshape(case.features.shape)
         if not np.isfinite(features).all():
             raise Rejected("the coordinates overflow")
         rows = features.reshape(-1, dimension)[pairs]

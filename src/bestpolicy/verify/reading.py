@@ -17,6 +17,7 @@ import binascii
 import hashlib
 import json
 import os
+import zlib
 from dataclasses import dataclass
 from math import isfinite, isnan, prod
 from typing import Any, NoReturn
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from bestpolicy.errors import InvalidInput
 
 FORMAT, VERSION = "bestpolicy certificate", 1
-LARGEST_FILE = 1 << 31
+LARGEST_FILE = LARGEST_ARRAY = 1 << 31  # bytes
 LARGEST_TABLE = 2 * 10**8  # entries of (stages, sampled pairs, states)
 _DTYPES = {"f": "<f8", "i": "<i8", "b": "|b1"}
 
@@ -155,12 +156,15 @@ class Node:
         if not fits or any(want not in (None, size) for want, size in zip(shape, sizes, strict=True)):
             expected = ", ".join("any" if size is None else str(size) for size in shape)
             node._wrong("shape", f"[{expected}]")
+        size = prod(sizes) * np.dtype(dtype).itemsize
+        if size > LARGEST_ARRAY:
+            raise InvalidInput(f"{node.name}: an array of {size:.2g} bytes is too large to check.")
         try:
-            content = base64.b64decode(data, validate=True)
-        except (binascii.Error, ValueError):
-            raise InvalidInput(f"{node.name}: 'data' is not base64. Ask for the file again.") from None
-        if len(content) != prod(sizes) * np.dtype(dtype).itemsize:
-            raise InvalidInput(f"{node.name} has {len(content)} bytes, its shape {sizes} needs another number.")
+            content = zlib.decompressobj().decompress(base64.b64decode(data, validate=True), size + 1)
+        except (binascii.Error, ValueError, zlib.error):
+            raise InvalidInput(f"{node.name}: 'data' is not base64 of zlib's format. Ask for the file again.") from None
+        if len(content) != size:
+            raise InvalidInput(f"{node.name} has {len(content)} bytes or more, its shape {sizes} needs {size}.")
         if kind == "b" and content.strip(b"\x00\x01"):
             raise InvalidInput(f"{node.name} must hold only true and false.")
         array = np.frombuffer(content, dtype=dtype).reshape(sizes)
