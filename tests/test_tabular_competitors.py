@@ -83,13 +83,14 @@ def test_exact_expectations_give_an_optimal_policy_and_forbidden_pairs_are_left_
 def test_a_fixed_budget_is_its_closed_formula(algorithm, discount, epsilon, delta):
     mdp = random_mdp(3, states=3, actions=3, dimension=3, discount=discount, masked=True)
     pairs, limit = len(mdp.problem.pairs), 1 / (1 - discount)
-    accuracy = min(epsilon, limit) / (2 * limit)
+    useful = min(epsilon, limit)
+    accuracy = useful / (2 * limit)
     expected = {
-        "hoeffding": lambda: ceil(2 * log(2 * pairs / delta) / ((1 - discount) ** 6 * epsilon**2)),
+        "hoeffding": lambda: ceil(2 * log(2 * pairs / delta) / ((1 - discount) ** 6 * useful**2)),
         "azar": lambda: ceil(68 * log(12 * pairs / delta) / ((1 - discount) ** 3 * accuracy**2)),
         "bernstein": lambda: _bernstein(pairs, discount, accuracy, delta),
-        "aky": lambda: ceil(log(pairs * limit / delta) * limit**3 / epsilon**2),
-        "phased-q": lambda: _phased(pairs, discount, epsilon, delta),
+        "aky": lambda: ceil(log(pairs * limit / delta) * limit**3 / useful**2),
+        "phased-q": lambda: _phased(pairs, discount, useful, delta),
         "vqvi": lambda: _vqvi(pairs, discount, epsilon, delta),
     }[getattr(algorithm, "budget", algorithm.name)]() * pairs
     assert algorithm.predicted_samples(mdp.problem, mdp.gap, epsilon, delta) == pytest.approx(expected, abs=pairs)

@@ -2,7 +2,8 @@
 
 Such a method knows from (ε, δ) how many samples it takes, and promises nothing before the last of them. Its budget
 grows like 1/ε², so ε = 0 is out of reach; and whatever can be counted at all has an ε so far above the rounding errors
-of the arithmetic (10⁻⁷ against 10⁻¹³) that the proofs need not mention them.
+of the arithmetic (10⁻⁹ against 10⁻¹⁵, in units of the largest value) that the proofs need not mention them. Every
+policy is within the largest value of optimal: a larger ε is taken for that one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from bestpolicy.problem import IntArray, Problem
 from bestpolicy.stopping import Check
 
 MAX_SAMPLES = 10**18  # beyond it 64-bit counts overflow
+LEAST_EPSILON = 1e-9  # with a smaller one no budget that grows like 1/ε² can be counted
+
+
+def useful(epsilon: float, problem: Problem) -> float:
+    """Return ε, or the largest value if that is smaller."""
+    return min(epsilon, float(problem.value_limits[0]))
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class FixedBudget:
 
     def check(self, done: int, policy: IntArray, gap: float = nan) -> Check:
         """Say which share of the budget is done, and what is certified of the policy (stages, S)."""
-        passed = done >= self.samples
+        passed = float(done) >= self.samples  # which may be rounded to a float itself
         return Check(
             rounds=done // self.problem.stages,
             samples=done,
