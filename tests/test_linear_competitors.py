@@ -510,3 +510,12 @@ def test_the_command_line_runs_them():
     assert_one_error_line(done, "epsilon must be positive", "'gss'")
     done = command("identify", "B5", "--algorithm", "linear-plug-in", "--epsilon", ".25", "--delta", ".1")
     assert_one_error_line(done, "no anchors", "'ppq'")
+
+
+@pytest.mark.parametrize("algorithm", [name for name, kind in ALGORITHMS.items() if not kind.about.writes_certificates])
+def test_a_certificate_that_nobody_could_write_is_refused_before_the_run(algorithm, tmp_path):
+    model = "riverswim-episodic" if algorithm == "lavi" else "B1"
+    options = ["--epsilon", "1", "--delta", "0.1", "--algorithm", algorithm, "--certificate", str(tmp_path / "c.json")]
+    result = command("identify", model, *options, "--store", str(tmp_path / "run.db"))
+    assert_one_error_line(result, "writes no certificates", "choose one of gss, gss-e, tight, adaptive")
+    assert not list(tmp_path.iterdir())
