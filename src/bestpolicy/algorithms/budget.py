@@ -33,7 +33,7 @@ class FixedBudget:
     problem : Problem
     epsilon : float
     samples : float
-        All simulator calls of the run; inf if ε = 0.
+        All simulator calls of the run, an int (a float would round large numbers); inf if ε = 0.
     rule : str
         The statement that certifies.
 
@@ -62,7 +62,7 @@ class FixedBudget:
 
     def check(self, done: int, policy: IntArray, gap: float = nan) -> Check:
         """Say which share of the budget is done, and what is certified of the policy (stages, S)."""
-        passed = float(done) >= self.samples  # which may be rounded to a float itself
+        passed = done >= self.samples
         return Check(
             rounds=done // self.problem.stages,
             samples=done,

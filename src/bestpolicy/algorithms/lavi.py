@@ -60,7 +60,7 @@ class LAVI:
         if epsilon < LEAST_EPSILON:
             return inf
         chosen, samples = self.sizes(problem, epsilon, delta)
-        return float(len(chosen.pairs) * problem.stages * samples)
+        return len(chosen.pairs) * problem.stages * samples
 
     def sizes(self, problem: Problem, epsilon: float, delta: float) -> tuple[Extrapolation, int]:
         """Return the pairs to sample, and the number of samples n of each at a step."""

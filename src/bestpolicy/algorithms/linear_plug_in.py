@@ -58,7 +58,7 @@ class LinearPlugIn:
         """All K·N of them."""
         if epsilon < LEAST_EPSILON:
             return inf
-        return float(len(anchors(problem).pairs) * self.samples_per_anchor(problem, epsilon, delta))
+        return len(anchors(problem).pairs) * self.samples_per_anchor(problem, epsilon, delta)
 
     def samples_per_anchor(self, problem: Problem, epsilon: float, delta: float) -> int:
         """Return N."""

@@ -78,7 +78,7 @@ class LSPIG:
             return inf
         design = self.design(problem)
         iterations, length, rollouts = self.sizes(problem, design, epsilon, delta)
-        return float(iterations * len(design.indices) * rollouts * length)
+        return iterations * len(design.indices) * rollouts * length
 
     def design(self, problem: Problem) -> Design:
         """Return the pairs to start from, rows of ``problem.pair_features``."""

@@ -60,7 +60,7 @@ class PPQ:
         if epsilon < LEAST_EPSILON:
             return inf
         phases, samples = self.sizes(problem, epsilon, delta)
-        return float(problem.dimension * phases * samples)
+        return problem.dimension * phases * samples
 
     def sizes(self, problem: Problem, epsilon: float, delta: float) -> tuple[int, int]:
         """Return the number of phases R, and of samples m of each pair in a phase."""
