@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import ceil, log, sqrt
+from math import ceil, log, pi, sqrt
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from bestpolicy.algorithms import (
     parameters_of,
 )
 from bestpolicy.algorithms import action_elimination as elimination
-from bestpolicy.algorithms.klb_ts import Times, tracked_counts
+from bestpolicy.algorithms.klb_ts import Times, threshold, tracked_counts
 from bestpolicy.algorithms.plug_in import samples_per_pair
 from bestpolicy.algorithms.tabular import EmpiricalModel, plan
 from bestpolicy.estimation import Pulls, Tally
@@ -187,6 +187,13 @@ def test_the_width_of_action_elimination_is_what_the_proof_says(scale):
     means = 2 * np.cumsum(flips, axis=1) / times
     failures = int((np.abs(means - 1) > width).any(axis=1).sum())
     assert (binomtest(failures, runs, delta, alternative="greater").pvalue > 1e-3) == (scale == 1.0)
+
+
+def test_thresholds_are_those_of_the_proofs():
+    width = elimination.width(B1.problem, np.array([1, 50]), 0.1)
+    expected = [2 * (log(pi**2 * 4 * k**2 / 0.3) / (2 * k)) ** 0.5 for k in (1, 50)]  # four pairs, 1/(1-γ) = 2
+    np.testing.assert_allclose(width, expected)
+    np.testing.assert_allclose(threshold(0.1, np.array([40.0]), 3), log(10) + 2 + 2 * log(1 + 40 / 2))
 
 
 def test_phased_q_is_the_recursion_on_the_means_of_each_phase():

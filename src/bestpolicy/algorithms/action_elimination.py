@@ -36,6 +36,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from bestpolicy.algorithms.budget import useful
 from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.algorithms.sampling import MAX_ROUNDS, check_times
 from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, plan, table
@@ -82,7 +83,7 @@ class ActionElimination:
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """Samples of all pairs until 2w/(1-γ) is the gap or (1-γ)ε, as if all gaps were the smallest one."""
         limit = float(problem.value_limits[0])
-        accuracy = max(gap, epsilon / limit)
+        accuracy = max(gap, useful(epsilon, problem) / limit)
         if not 0 < accuracy < inf:
             return inf if accuracy == 0 else float("nan")
         samples = 2.0
