@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy.optimize import nnls
 
-from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm
+from bestpolicy.algorithms import ALGORITHMS, find_algorithm, require_proof
 from bestpolicy.cli.console import notes, output
 from bestpolicy.cli.models import Count, load_model
 from bestpolicy.errors import InvalidInput
@@ -79,7 +79,8 @@ def identify(
     """
     mdp = load_model(model)
     _warn_of_small_budget(notes(), mdp, algorithm, epsilon, delta, max_samples)
-    require_proof(find_algorithm(algorithm, mdp.problem), certificate)  # before the study leaves a trace in a file
+    if certificate is not None:
+        require_proof(find_algorithm(algorithm, mdp.problem))  # before the study leaves a trace in a file
     study = Study(
         mdp.problem,
         epsilon=epsilon,
@@ -109,7 +110,8 @@ def run_study(
     """Drive a study to its end with the model's own simulator, print the result, return the exit code."""
     if certificate is not None and not os.access(os.path.dirname(certificate) or ".", os.W_OK):
         raise InvalidInput(f"cannot write {certificate}. Give a path in a folder that exists.")  # not after the run
-    require_proof(study.algorithm, certificate)
+    if certificate is not None:
+        require_proof(study.algorithm)
     if workers is not None and workers < 1:
         raise InvalidInput(f"workers must be a whole number of at least 1. Got {workers} instead.")
     executor = None if workers is None else partial(ProcessPoolExecutor, workers, get_context("spawn"))
@@ -133,16 +135,6 @@ def run_study(
     if result.outcome is Outcome.INTERRUPTED:
         return INTERRUPTED
     return 0 if result.certified else UNCERTIFIED
-
-
-def require_proof(algorithm: Algorithm, certificate: str | None) -> None:
-    """Refuse to promise a certificate of a run that will have nothing to write into it."""
-    if certificate is None or algorithm.about.writes_certificates:
-        return
-    able = ", ".join(name for name, kind in ALGORITHMS.items() if kind.about.writes_certificates)
-    raise InvalidInput(
-        f"algorithm {algorithm.name!r} writes no certificates. Leave out --certificate, or choose one of {able}."
-    )
 
 
 @contextmanager
