@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import ceil, log, sqrt
+from math import ceil, log, pi, sqrt
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from bestpolicy.algorithms import (
     parameters_of,
 )
 from bestpolicy.algorithms import action_elimination as elimination
-from bestpolicy.algorithms.klb_ts import Times, tracked_counts
+from bestpolicy.algorithms.klb_ts import Times, threshold, tracked_counts
 from bestpolicy.algorithms.plug_in import samples_per_pair
 from bestpolicy.algorithms.tabular import EmpiricalModel, plan
 from bestpolicy.estimation import Pulls, Tally
@@ -83,13 +83,14 @@ def test_exact_expectations_give_an_optimal_policy_and_forbidden_pairs_are_left_
 def test_a_fixed_budget_is_its_closed_formula(algorithm, discount, epsilon, delta):
     mdp = random_mdp(3, states=3, actions=3, dimension=3, discount=discount, masked=True)
     pairs, limit = len(mdp.problem.pairs), 1 / (1 - discount)
-    accuracy = min(epsilon, limit) / (2 * limit)
+    useful = min(epsilon, limit)
+    accuracy = useful / (2 * limit)
     expected = {
-        "hoeffding": lambda: ceil(2 * log(2 * pairs / delta) / ((1 - discount) ** 6 * epsilon**2)),
+        "hoeffding": lambda: ceil(2 * log(2 * pairs / delta) / ((1 - discount) ** 6 * useful**2)),
         "azar": lambda: ceil(68 * log(12 * pairs / delta) / ((1 - discount) ** 3 * accuracy**2)),
         "bernstein": lambda: _bernstein(pairs, discount, accuracy, delta),
-        "aky": lambda: ceil(log(pairs * limit / delta) * limit**3 / epsilon**2),
-        "phased-q": lambda: _phased(pairs, discount, epsilon, delta),
+        "aky": lambda: ceil(log(pairs * limit / delta) * limit**3 / useful**2),
+        "phased-q": lambda: _phased(pairs, discount, useful, delta),
         "vqvi": lambda: _vqvi(pairs, discount, epsilon, delta),
     }[getattr(algorithm, "budget", algorithm.name)]() * pairs
     assert algorithm.predicted_samples(mdp.problem, mdp.gap, epsilon, delta) == pytest.approx(expected, abs=pairs)
@@ -186,6 +187,13 @@ def test_the_width_of_action_elimination_is_what_the_proof_says(scale):
     means = 2 * np.cumsum(flips, axis=1) / times
     failures = int((np.abs(means - 1) > width).any(axis=1).sum())
     assert (binomtest(failures, runs, delta, alternative="greater").pvalue > 1e-3) == (scale == 1.0)
+
+
+def test_thresholds_are_those_of_the_proofs():
+    width = elimination.width(B1.problem, np.array([1, 50]), 0.1)
+    expected = [2 * (log(pi**2 * 4 * k**2 / 0.3) / (2 * k)) ** 0.5 for k in (1, 50)]  # four pairs, 1/(1-γ) = 2
+    np.testing.assert_allclose(width, expected)
+    np.testing.assert_allclose(threshold(0.1, np.array([40.0]), 3), log(10) + 2 + 2 * log(1 + 40 / 2))
 
 
 def test_phased_q_is_the_recursion_on_the_means_of_each_phase():

@@ -73,6 +73,15 @@ def make_algorithm(name: str, parameters: dict[str, Any]) -> Algorithm:
     return ALGORITHMS[name](**parameters)
 
 
+def require_proof(algorithm: Algorithm) -> None:
+    """Refuse an algorithm that will have nothing to write into a certificate."""
+    if not algorithm.about.writes_certificates:
+        able = ", ".join(name for name, kind in ALGORITHMS.items() if kind.about.writes_certificates)
+        raise InvalidInput(
+            f"algorithm {algorithm.name!r} writes no certificates. Leave the certificate out, or choose one of {able}."
+        )
+
+
 def parameters_of(algorithm: Algorithm) -> dict[str, Any]:
     """Parameters of an algorithm, ready for JSON."""
     return asdict(algorithm) if is_dataclass(algorithm) and not isinstance(algorithm, type) else {}
@@ -102,4 +111,5 @@ __all__ = [
     "find_algorithm",
     "make_algorithm",
     "parameters_of",
+    "require_proof",
 ]

@@ -17,8 +17,9 @@ samples of a pair,
    by more than w(k) with probability at most 6δ/(π² n k²). Summed over all k and all pairs this is δ. So with
    probability 1 - δ all means are within w at *all* k: it does not matter when we look, nor which pairs we go on with
    and why.
-2. Then U ≥ V* implies r̂ + γP̂U + w ≥ Q*, and L ≤ V* implies r̂ + γP̂L - w ≤ Q*. Starting from 1/(1-γ) and 0, every
-   iterate is a bound, however early the iteration ends; old bounds stay true, so bounds only ever improve.
+2. Then V* ≤ T̂V* + w and V* ≥ T̂V* - w with the backup T̂ of the empirical model, which is monotone and contracts: V*
+   lies between the optimal values of the model with rewards r̂ - w and with r̂ + w. Also U ≥ V* implies r̂ + γP̂U + w ≥
+   Q*, and L ≤ V* implies r̂ + γP̂L - w ≤ Q*. Old bounds stay true, so bounds only ever improve.
 3. An action is dropped only if its Q* is below V*: optimal actions stay, and maxima over active actions are enough.
 4. The returned π(s) is the action that attained L(s) when it was set, so V*(s) - Q*(s, π(s)) ≤ U(s) - L(s), and it is
    0 where one action is left. Hence V* - V^π ≤ max_s (U - L)/(1-γ) over the other states: an ε certified at every
@@ -29,22 +30,21 @@ U and L bound V*, not V^π: that is why the last step costs a factor 1/(1-γ).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log, pi
 from typing import ClassVar
 
 import numpy as np
 
+from bestpolicy.algorithms.budget import useful
 from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.algorithms.sampling import MAX_ROUNDS, check_times
-from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, table
+from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, plan, table
 from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
 from bestpolicy.stopping import Check
-
-_SWEEP_TOLERANCE = 1e-3  # of the width of the bounds; what is left to gain when the iteration ends
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ActionElimination:
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """Samples of all pairs until 2w/(1-γ) is the gap or (1-γ)ε, as if all gaps were the smallest one."""
         limit = float(problem.value_limits[0])
-        accuracy = max(gap, epsilon / limit)
+        accuracy = max(gap, useful(epsilon, problem) / limit)
         if not 0 < accuracy < inf:
             return inf if accuracy == 0 else float("nan")
         samples = 2.0
@@ -148,23 +148,23 @@ class Bounds:
         self.q_lower: FloatArray = table(problem, np.zeros(len(problem.pairs)))
 
     def improve(self, tally: Tally) -> None:
-        """Sweep until another sweep would gain next to nothing."""
+        """Take the samples so far into account."""
         problem, model = self.problem, EmpiricalModel.of(self.problem, tally)
         radius = width(problem, tally.pulls[0], self.delta)
-        everywhere = np.arange(problem.states)
-        while True:
-            upper, lower = self.upper, self.lower
-            self.q_upper = self._of_active(model.backup(upper) + radius)
-            self.q_lower = self._of_active(model.backup(lower) - radius)
-            self.upper = np.minimum(upper, self.q_upper.max(axis=1))
-            attaining = self.q_lower.argmax(axis=1)
-            found = self.q_lower[everywhere, attaining]
-            self.policy = np.where(found > lower, attaining, self.policy)
-            self.lower = np.maximum(lower, found)
-            gain = max((upper - self.upper).max(), (self.lower - lower).max())
-            remaining = _SWEEP_TOLERANCE * (self.upper - self.lower).max()
-            if gain * problem.value_limits[0] <= max(remaining, 1e-12):
-                break
+        allowed = np.where(self.active.ravel()[problem.pairs], 0.0, -np.inf)
+        above = plan(replace(model, rewards=model.rewards + radius + allowed))
+        below = plan(replace(model, rewards=model.rewards - radius + allowed))
+        self.upper = np.minimum(self.upper, above.values)
+        self._raise(below.values, below.policy)
+        # The plans do not know the older bounds: one backup from the best of both.
+        self.q_upper = self._of_active(model.backup(self.upper) + radius)
+        self.q_lower = self._of_active(model.backup(self.lower) - radius)
+        self.upper = np.minimum(self.upper, self.q_upper.max(axis=1))
+        self._raise(self.q_lower.max(axis=1), self.q_lower.argmax(axis=1))
+
+    def _raise(self, lower: FloatArray, attained_by: IntArray) -> None:
+        self.policy = np.where(lower > self.lower, attained_by, self.policy)
+        self.lower = np.maximum(self.lower, lower)
 
     def _of_active(self, numbers: FloatArray) -> FloatArray:
         return np.where(self.active, table(self.problem, numbers), -np.inf)
@@ -181,7 +181,9 @@ class Bounds:
         """Say which ε is certified. The statistic is the share reached of what is asked."""
         undecided = self.active.sum(axis=1) > 1
         gaps = (self.upper - self.lower)[undecided]
-        certified = float(gaps.max() * self.problem.value_limits[0]) if undecided.any() else 0.0
+        # Every policy is within the largest value, and bounds that contradict each other prove no more than ε = 0.
+        limit = float(self.problem.value_limits[0])
+        certified = min(max(float(gaps.max()) * limit, 0.0), limit) if undecided.any() else 0.0
         passed = certified <= epsilon
         removable = len(self.problem.pairs) - self.problem.states
         removed = len(self.problem.pairs) - int(self.active.sum())

@@ -62,6 +62,7 @@ class Adaptive(Tight):
         complexity="as tight, with the sampling that makes the worst pair cheapest",
         constants="own proof",
         reference=Tight.about.reference,
+        writes_certificates=True,
     )
 
     redesign_ratio: float = 1.3

@@ -2,7 +2,8 @@
 
 Such a method knows from (ε, δ) how many samples it takes, and promises nothing before the last of them. Its budget
 grows like 1/ε², so ε = 0 is out of reach; and whatever can be counted at all has an ε so far above the rounding errors
-of the arithmetic (10⁻⁷ against 10⁻¹³) that the proofs need not mention them.
+of the arithmetic (10⁻⁹ against 10⁻¹⁵, in units of the largest value) that the proofs need not mention them. Every
+policy is within the largest value of optimal: a larger ε is taken for that one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from bestpolicy.problem import IntArray, Problem
 from bestpolicy.stopping import Check
 
 MAX_SAMPLES = 10**18  # beyond it 64-bit counts overflow
+LEAST_EPSILON = 1e-9  # with a smaller one no budget that grows like 1/ε² can be counted
+
+
+def useful(epsilon: float, problem: Problem) -> float:
+    """Return ε, or the largest value if that is smaller."""
+    return min(epsilon, float(problem.value_limits[0]))
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,7 @@ class FixedBudget:
     problem : Problem
     epsilon : float
     samples : float
-        All simulator calls of the run; inf if ε = 0.
+        All simulator calls of the run, an int (a float would round large numbers); inf if ε = 0.
     rule : str
         The statement that certifies.
 

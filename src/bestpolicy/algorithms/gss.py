@@ -51,6 +51,7 @@ class GSS:
         complexity="d (d + log 1/δ) / ((1-γ)⁴ (Δ+ε)²)",
         constants="exact, with repairs of the threshold",
         reference="Taupin, Jedra, Proutière: Best Policy Identification in Linear MDPs, Algorithm 1",
+        writes_certificates=True,
     )
     anytime: ClassVar[bool] = True
     takes_own_data: ClassVar[bool] = True

@@ -13,7 +13,7 @@ deviation of V(s') from its mean at a pair, Var* and MD* their maxima over the p
 and x = (MD*/((1-γ)Δ))^{4/3}. Then
 
     T₁ = 2/Δ(s,a)²,     T₂ = max( 16 Var/Δ(s,a)², 6 (MD/Δ(s,a))^{4/3} ),      T₃ = 2/((1-γ)Δ)²,
-    T₄ = min( max( 27/(Δ²(1-γ)³), 8/(Δ(1-γ)^{5/2}), 14x ),  max( 16 Var*/((1-γ)Δ)², 6x ) ).
+    T₄ = min( max( 27/(Δ²(1-γ)³), 8/(Δ(1-γ)^{5/2}), 14x ) if Δ ≤ 1.5/√(1-γ),  max( 16 Var*/((1-γ)Δ)², 6x ) ).
 
 With H(s,a) = T₁ + T₂ and H* = S(T₃ + T₄) the allocation is ω(s,a) ∝ H(s,a) for a ≠ π(s) and ω(s,π(s)) ∝ √(H* ΣH)/S.
 It minimises max H(s,a)/ω(s,a) + max (H*/S)/ω(s,π(s)); the least value U* = (√ΣH + √H*)² is the price of a unit of
@@ -26,14 +26,18 @@ end.
    probability 1 - δ' (a mixture of likelihood ratios; with m = 2 also for means of variables in [0, 1]). With δ' =
    δ/(4S³A), all rewards (m = 2, x_r) and transitions (m = S, x_p) together fail with less than δ. All n are covered,
    so looks may be rare.
-2. In a model inside these balls, with differences dr and dp from the empirical one, Q^π(s,a) - V^π(s) ≤ -Δ(s,a) + |dr
-   + γ dp·V|(s,a) + 2 max_s |dr + γ dp·V|(s,π(s))/(1-γ), and by the times each of the four parts is at most √(T x/n)
-   times the gap (for T₂ and T₄ the tests compare with the exact maximum over the balls). So if the rule holds, no
-   action improves on π.
+2. In a model inside these balls, with differences dr and dp from the empirical one and z = max_s |V^π - V| between the
+   values of π in both, Q^π(s,a) - V^π(s) ≤ -Δ(s,a) + |dr + γ dp·V|(s,a) + (1+γ) z. So no action improves on π if the
+   rule holds, for each of its four parts bounds its share: T₁ and T₃ by Pinsker's inequality, T₂ and the second part of
+   T₄, where z ≤ max_s |dr + γ dp·V|(s,π(s))/(1-γ), by comparison with the exact maximum over the balls (in the tests).
+3. The first part of T₄ is about whole trajectories. Let L = 1/(1-γ), c = x_p/n, q = √(T₄c), and q_r = √(T₃x_r/n). In a
+   ball |dp·V| ≤ √(2c)σ(V) + (4/3)MD*·c, with σ of the other model, σ(V) ≤ σ(V^π) + z, and discounted sums of σ(V^π) are
+   at most L^{3/2}/√2 (total variance). So z ≤ q_rΔ/2 + √c L^{3/2} + √(2c)Lz + (4/3)MD*·Lc, where the times make the
+   second term at most .193 qΔ, and, if Δ ≤ 1.5√L, the last .099 qΔ and √(2c)L at most .409 q. As q + q_r < 1, this
+   gives z ≤ (q + q_r)Δ/2. If Δ > 1.5√L, this part is left out.
 
-The authors take for x_r the smaller of x(δ', n, 2) and 3 log(4 + log n) + L + log(1 + L + √(2L)), L = log(1/δ'), of
-which we know no proof with these constants: only x is used here. But for that the constants are those of the authors'
-code.
+The authors take for x_r the smaller of x(δ', n, 2) and 3 log(4 + log n) + log(1/δ') + ..., of which we know no proof
+with their constants: only x is used here. But for that, and for 1.5√L, the constants are those of the authors' code.
 """
 
 from __future__ import annotations
@@ -73,7 +77,7 @@ class KLBTS:
         assumption="unique optimal policy, at least two states",
         guarantee="optimal, whatever ε is asked",
         complexity="U* log 1/δ, with U* from gaps and variances of the model",
-        constants="exact, but for the threshold of the rewards",
+        constants="exact, but for the threshold of the rewards and where gaps are very large",
         reference="Al Marjani, Proutière: Adaptive Sampling for Best Policy Identification in MDPs (2021)",
     )
     anytime: ClassVar[bool] = True
@@ -162,6 +166,7 @@ class Times:
         discounted, least = 1 - problem.continuation, float(gaps.min())
         variance, deviation = float(variances[played].max()), float(deviations[played].max())
         power = (deviation / (discounted * least)) ** (4 / 3)
+        of_trajectories = max(27 / (least**2 * discounted**3), 8 / (least * discounted**2.5), 14 * power)
         return cls(
             played,
             rivals,
@@ -169,7 +174,7 @@ class Times:
             transitions=np.maximum(16 * variances[rivals] / gaps**2, 6 * (deviations[rivals] / gaps) ** (4 / 3)),
             played_rewards=2 / (discounted * least) ** 2,
             played_transitions=min(
-                max(27 / (least**2 * discounted**3), 8 / (least * discounted**2.5), 14 * power),
+                of_trajectories if least <= 1.5 / sqrt(discounted) else inf,
                 max(16 * variance / (discounted * least) ** 2, 6 * power),
             ),
         )

@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.budget import FixedBudget
+from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
 from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.design.anchors import Extrapolation, anchors, barycentric_spanner
 from bestpolicy.estimation import Pulls, Tally
@@ -57,17 +57,17 @@ class LAVI:
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """All K·H·n of them."""
-        if not epsilon > 0:
+        if epsilon < LEAST_EPSILON:
             return inf
         chosen, samples = self.sizes(problem, epsilon, delta)
-        return float(len(chosen.pairs) * problem.stages * samples)
+        return len(chosen.pairs) * problem.stages * samples
 
     def sizes(self, problem: Problem, epsilon: float, delta: float) -> tuple[Extrapolation, int]:
         """Return the pairs to sample, and the number of samples n of each at a step."""
 
         def samples(chosen: Extrapolation) -> int:
             confidence = log(2 * len(chosen.pairs) * problem.stages / delta)
-            return ceil(2 * chosen.constant**2 * problem.stages**4 * confidence / epsilon**2)
+            return ceil(2 * chosen.constant**2 * problem.stages**4 * confidence / useful(epsilon, problem) ** 2)
 
         choices = (anchors(problem), barycentric_spanner(problem))
         chosen = min(choices, key=lambda choice: len(choice.pairs) * samples(choice))

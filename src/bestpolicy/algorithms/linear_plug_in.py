@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.budget import FixedBudget
+from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
 from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.design.anchors import anchors, why_no_anchors
 from bestpolicy.estimation import Pulls, Tally
@@ -56,14 +56,14 @@ class LinearPlugIn:
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """All K·N of them."""
-        if not epsilon > 0:
+        if epsilon < LEAST_EPSILON:
             return inf
-        return float(len(anchors(problem).pairs) * self.samples_per_anchor(problem, epsilon, delta))
+        return len(anchors(problem).pairs) * self.samples_per_anchor(problem, epsilon, delta)
 
     def samples_per_anchor(self, problem: Problem, epsilon: float, delta: float) -> int:
         """Return N."""
         confidence = log(2 * len(anchors(problem).pairs) / delta)
-        return ceil(2 * confidence / ((1 - problem.continuation) ** 6 * epsilon**2))
+        return ceil(2 * confidence / ((1 - problem.continuation) ** 6 * useful(epsilon, problem) ** 2))
 
     def run(
         self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.budget import FixedBudget
+from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
 from bestpolicy.algorithms.protocol import About, Run
 from bestpolicy.algorithms.rollouts import mean_return
 from bestpolicy.design import Design, g_optimal_design
@@ -74,11 +74,11 @@ class LSPIG:
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """All K·|C|·m·H of them."""
-        if not epsilon > 0:
+        if epsilon < LEAST_EPSILON:
             return inf
         design = self.design(problem)
         iterations, length, rollouts = self.sizes(problem, design, epsilon, delta)
-        return float(iterations * len(design.indices) * rollouts * length)
+        return iterations * len(design.indices) * rollouts * length
 
     def design(self, problem: Problem) -> Design:
         """Return the pairs to start from, rows of ``problem.pair_features``."""
@@ -86,9 +86,9 @@ class LSPIG:
 
     def sizes(self, problem: Problem, design: Design, epsilon: float, delta: float) -> tuple[int, int, int]:
         """Return the iterations K, the length H of a rollout, and the rollouts m of each pair in an iteration."""
-        remaining, leverage = 1 - problem.continuation, design.worst_leverage
+        epsilon, remaining, leverage = useful(epsilon, problem), 1 - problem.continuation, design.worst_leverage
         steps = 1 / log(1 / problem.continuation)
-        iterations = max(1, ceil(steps * log(2 / (problem.continuation * epsilon * remaining))))
+        iterations = 1 + ceil(steps * log(2 / (epsilon * remaining)))
         length = max(1, ceil(steps * log(8 * leverage**0.5 / (remaining**3 * epsilon))))
         confidence = log(2 * len(design.indices) * iterations / delta)
         return iterations, length, ceil(32 * leverage * confidence / (remaining**6 * epsilon**2))

@@ -23,15 +23,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.budget import FixedBudget
+from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
 from bestpolicy.algorithms.protocol import About, Request, Run
-from bestpolicy.algorithms.tabular import (
-    LEAST_EPSILON,
-    ONLY_DISCOUNTED,
-    EmpiricalModel,
-    equal_pulls,
-    table,
-)
+from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, table
 from bestpolicy.estimation import Tally
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
@@ -92,6 +86,6 @@ class PhasedQ:
 
 def phases_and_samples(problem: Problem, epsilon: float, delta: float) -> tuple[int, int]:
     """T, and m samples of each pair in each phase."""
-    limit = problem.value_limits[0]
+    epsilon, limit = useful(epsilon, problem), float(problem.value_limits[0])
     phases = max(1, ceil(log(4 * limit**2 / epsilon) / log(1 / problem.continuation)))
     return phases, ceil(8 * limit**6 * log(2 * len(problem.pairs) * phases / delta) / epsilon**2)

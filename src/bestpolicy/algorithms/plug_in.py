@@ -38,15 +38,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from bestpolicy.algorithms.budget import FixedBudget
+from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
 from bestpolicy.algorithms.protocol import About, Request, Run
-from bestpolicy.algorithms.tabular import (
-    LEAST_EPSILON,
-    ONLY_DISCOUNTED,
-    EmpiricalModel,
-    equal_pulls,
-    plan,
-)
+from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, plan
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.estimation import Tally
 from bestpolicy.planning import action_gap
@@ -117,10 +111,10 @@ class PlugIn:
 
 
 def samples_per_pair(problem: Problem, epsilon: float, delta: float, budget: Budget) -> int:
-    """N of the budget; beyond ε = L every policy will do, and the proofs are made for ε ≤ L."""
-    gamma, pairs = problem.continuation, len(problem.pairs)
+    """Return the N of the budget."""
+    epsilon, gamma, pairs = useful(epsilon, problem), problem.continuation, len(problem.pairs)
     limit: float = 1 / (1 - gamma)
-    accuracy = min(epsilon, limit) / (2 * limit)
+    accuracy = epsilon / (2 * limit)
     if budget == "hoeffding":
         return ceil(2 * limit**6 * log(2 * pairs / delta) / epsilon**2)
     if budget == "azar":

@@ -18,15 +18,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from bestpolicy.algorithms.budget import FixedBudget
+from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
 from bestpolicy.algorithms.protocol import About, Request, Run
-from bestpolicy.algorithms.tabular import (
-    LEAST_EPSILON,
-    ONLY_DISCOUNTED,
-    EmpiricalModel,
-    equal_pulls,
-    plan,
-)
+from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, plan
 from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Tally
 from bestpolicy.planning import action_gap
@@ -75,7 +69,7 @@ class PlugInNoGuarantee:
         if epsilon < LEAST_EPSILON:
             return inf
         limit, pairs = float(problem.value_limits[0]), len(problem.pairs)
-        return pairs * ceil(self.constant * limit**3 * log(pairs * limit / delta) / epsilon**2)
+        return pairs * ceil(self.constant * limit**3 * log(pairs * limit / delta) / useful(epsilon, problem) ** 2)
 
     def run(
         self,

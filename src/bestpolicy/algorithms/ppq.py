@@ -26,7 +26,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.budget import FixedBudget
+from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
 from bestpolicy.algorithms.protocol import About, Request, Run
 from bestpolicy.design.anchors import barycentric_spanner
 from bestpolicy.estimation import Pulls, Tally
@@ -57,14 +57,14 @@ class PPQ:
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """All d·R·m of them."""
-        if not epsilon > 0:
+        if epsilon < LEAST_EPSILON:
             return inf
         phases, samples = self.sizes(problem, epsilon, delta)
-        return float(problem.dimension * phases * samples)
+        return problem.dimension * phases * samples
 
     def sizes(self, problem: Problem, epsilon: float, delta: float) -> tuple[int, int]:
         """Return the number of phases R, and of samples m of each pair in a phase."""
-        remaining = 1 - problem.continuation
+        epsilon, remaining = useful(epsilon, problem), 1 - problem.continuation
         phases = max(1, ceil(log(4 / (epsilon * remaining**2)) / log(1 / problem.continuation)))
         growth = barycentric_spanner(problem).constant
         confidence = log(2 * problem.dimension * phases / delta)

@@ -44,6 +44,8 @@ class About:
         "own proof".
     reference : str
         Who proposed it.
+    writes_certificates : bool
+        Whether its checks carry what a certificate needs (`Check.proof`).
     """
 
     setting: str
@@ -53,6 +55,7 @@ class About:
     complexity: str
     constants: str
     reference: str
+    writes_certificates: bool = False
 
 
 class Algorithm(Protocol):

@@ -42,16 +42,16 @@ def reward_table(rewards: Sequence[Sequence[float]] | None) -> RewardTable | Non
     return tuple(tuple(row) for row in table.tolist())
 
 
-def why_not_these(table: RewardTable | None, problem: Problem) -> str:
+def why_not_these(table: Sequence[Sequence[float]] | None, problem: Problem) -> str:
     """Say why known rewards do not fit the problem; empty if they do."""
     if table is None or (len(table), len(table[0]) if table else 0) == problem.mask.shape:
         return ""
     return f"rewards must have shape (S, A) = {problem.mask.shape}, one mean reward for each pair."
 
 
-def known_rewards(table: RewardTable, problem: Problem) -> FloatArray:
-    """Return the known rewards of the allowed pairs, in the order of ``problem.pairs``."""
-    return np.asarray(table, dtype=np.float64).ravel()[problem.pairs]
+def known_rewards(table: Sequence[Sequence[float]] | None) -> FloatArray | None:
+    """Return a table as an array (S, A)."""
+    return None if table is None else np.asarray(table, dtype=np.float64)
 
 
 def lower_rewards(sums: FloatArray, samples: int, delta: float) -> FloatArray:

@@ -13,7 +13,6 @@ import numpy as np
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import FloatArray, IntArray, Problem
 
-LEAST_EPSILON = 1e-9  # with a smaller one no budget that grows like 1/ε² can be counted
 ONLY_DISCOUNTED = "it is for discounted problems; use 'gss-e'."
 
 

@@ -57,6 +57,7 @@ class Tight:
         complexity="max over (s,a) of ‖y(s,a)‖² (d + log 1/δ) / (Δ(s,a) + (1-γ)ε)², y the direction that decides it",
         constants="own proof",
         reference="bestpolicy, Theorem T (docs/explanation/tight.md)",
+        writes_certificates=True,
     )
     anytime: ClassVar[bool] = True
     takes_own_data: ClassVar[bool] = True

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bestpolicy.algorithms import ALGORITHMS, find_algorithm
+from bestpolicy.algorithms import ALGORITHMS, find_algorithm, require_proof
 from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
 from bestpolicy.cli.models import Count, load_model
 from bestpolicy.cli.progress import Progress, stop_politely
@@ -79,6 +79,8 @@ def identify(
         raise InvalidInput("--name names the study in a file. Give the file, too: --store FILE.")
     mdp = load_model(model)
     _warn_of_small_budget(notes(), mdp, algorithm, epsilon, delta, max_samples)
+    if certificate is not None:
+        require_proof(find_algorithm(algorithm, mdp.problem))  # before the study leaves a trace in a file
     study = Study(
         mdp.problem,
         epsilon=epsilon,
@@ -110,6 +112,8 @@ def run_study(
     """
     if certificate is not None and not os.access(os.path.dirname(certificate) or ".", os.W_OK):
         raise InvalidInput(f"cannot write {certificate}. Give a path in a folder that exists.")  # not after the run
+    if certificate is not None:
+        require_proof(study.algorithm)
     if workers is not None and workers < 1:
         raise InvalidInput(f"workers must be a whole number of at least 1. Got {workers} instead.")
     err = notes()
