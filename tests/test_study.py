@@ -363,3 +363,30 @@ def test_forecasts_without_a_formula_say_nothing_or_are_near(instance, epsilon):
     assert len(ratios) >= 5
     assert np.mean([0.25 < ratio < 4 for ratio in ratios]) >= 0.8
     assert seen[-1][1] == result.samples
+
+
+@pytest.mark.parametrize("algorithm", ["gss", "tight", "ppq", "linear-plug-in", "klb-ts"])
+def test_answers_may_list_pairs_that_were_not_sampled(algorithm):
+    simulator = bp.ExactSimulator(bp.instances.load("B11"))
+
+    class Wide:
+        problem = simulator.problem
+
+        def sample(self, pulls, rng):
+            return simulator.sample(pulls, rng) + bp.Tally.empty(self.problem, self.problem.pairs)
+
+    settings = {"epsilon": 1.0, "delta": 0.1, "algorithm": algorithm, "seed": 0, "max_samples": 10**9}
+    plain, wide = bp.identify(simulator, **settings), bp.identify(Wide(), **settings)
+    assert plain.samples == wide.samples
+    np.testing.assert_array_equal(plain.policy, wide.policy)
+
+
+def test_a_batch_that_does_not_fit_the_budget_is_named():
+    model = bp.ExactSimulator(bp.instances.load("B1"))
+    settings = {"epsilon": 0.5, "delta": 0.1, "seed": 0}
+    result = bp.identify(model, **settings, algorithm="ppq", max_samples=3)
+    assert "The first batch of" in result.explanation
+    assert "does not fit into the budget of 3 simulator calls" in result.explanation
+    first = result.explanation.split()[4]
+    assert "The next batch of" in bp.identify(model, **settings, algorithm="ppq", max_samples=int(first)).explanation
+    assert "is spent" in bp.identify(model, **settings, algorithm="gss", max_samples=10**5).explanation

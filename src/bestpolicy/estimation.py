@@ -166,6 +166,18 @@ class Tally:
             a.squared_rewards + b.squared_rewards,
         )
 
+    def at(self, pairs: IntArray) -> Tally:
+        """Return the samples of the given pairs, in their order; there are none of others."""
+        if np.array_equal(self.pairs, pairs):
+            return self
+        known = np.isin(self.pairs, pairs)
+        counts, rewards, squares = (
+            self.next_counts[:, known],
+            self.next_rewards[:, known],
+            self.squared_rewards[:, known],
+        )
+        return Tally(self.pairs[known], counts, rewards, squares)._over(pairs)
+
     def _over(self, pairs: IntArray) -> Tally:
         """Return the same samples over a larger set of pairs."""
         stages, _, states = self.next_counts.shape

@@ -132,15 +132,18 @@ class Result:
         }
 
 
-def explain(outcome: Outcome, last: Check | None, delta: float, max_samples: int | None, forecast: float) -> str:
-    """Say why a run ended and what is known, in a sentence."""
+def explain(
+    outcome: Outcome, last: Check | None, delta: float, max_samples: int | None, forecast: float, unfit: str = ""
+) -> str:
+    """Say why a run ended and what is known, in a sentence; `unfit` names a batch too large for the budget, if any."""
     known = inf if last is None else last.epsilon
     quality = "optimal" if known == 0 else f"within {known:g} of optimal"
     if outcome is Outcome.CERTIFIED and last is not None:
         return f"The policy is {quality} with probability at least {1 - delta:g} ({last.rule})."
     calls = "1 simulator call" if max_samples == 1 else f"{max_samples} simulator calls"
+    spent = f"{unfit} does not fit into the budget of {calls}" if unfit else f"The budget of {calls} is spent"
     why = {
-        Outcome.BUDGET: f"The budget of {calls} is spent",
+        Outcome.BUDGET: spent,
         Outcome.TIME: "The time is up",
         Outcome.INTERRUPTED: "The run was interrupted",
         Outcome.GAVE_UP: "The largest number of samples was reached; two actions may be tied (try a larger epsilon)",

@@ -367,7 +367,8 @@ class Study:
         self.samples += tally.samples
         whole_batch = self._batch.accept(query, tally, rest)
         if whole_batch is not None:
-            self._advance(whole_batch)
+            assert self._wanted is not None
+            self._advance(whole_batch.at(self._wanted.pairs))  # a simulator may list pairs that it did not sample
 
     def request_stop(self) -> None:
         """Ask whoever drives the study to stop it once the query in flight is answered; safe in a signal handler."""
@@ -395,7 +396,7 @@ class Study:
             certified=self.outcome is Outcome.CERTIFIED,
             epsilon=last.epsilon if last else inf,
             outcome=self.outcome,
-            explanation=explain(self.outcome, last, self.delta, self.max_samples, self.forecast()),
+            explanation=explain(self.outcome, last, self.delta, self.max_samples, self.forecast(), self._unfit_batch()),
             rounds=self.samples // self.problem.stages,
             samples=self.samples,
             statistic=last.statistic if last else 0.0,
@@ -456,6 +457,12 @@ class Study:
         parts = pulls.split(self.calls_per_query)
         self._batch = Batch(Query(self._asked + i, part, self.seed) for i, part in enumerate(parts))
         self._asked += len(parts)
+
+    def _unfit_batch(self) -> str:
+        """Name the batch that did not fit into the budget; a run that can be cut short spends what there is."""
+        if self._wanted is None or (self.algorithm.anytime and self.samples):
+            return ""
+        return f"The {'next' if self.samples else 'first'} batch of {self._wanted.total} simulator calls"
 
     def _save_checks(self) -> None:
         """Store new checks, and the result if the study is over."""
