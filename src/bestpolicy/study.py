@@ -165,7 +165,8 @@ class Study:
         """Let the algorithm say what it wants first, and then begin the study in the store."""
         self._own_samples = 0 if own_data is None else own_data.samples
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
-        asked = self.epsilon / self.reward_scale
+        # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
+        asked = min(self.epsilon / self.reward_scale, float(self.problem.value_limits[0]))
         self._run = self.algorithm.run(self.problem, asked, self.delta, np.random.default_rng(stream), own_data)
         if not (self.problem.distinct.sum(axis=1) > 1).any():
             self._record(_nothing_to_choose(self.problem))

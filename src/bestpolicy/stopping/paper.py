@@ -36,7 +36,7 @@ ZETA_2 = pi**2 / 6
 
 def confidence(delta: float, rounds: float, dimension: int) -> float:
     """B(δ, t): twice L² times this bounds the squared error of the estimates, at all t [TJP Prop. 3]."""
-    return 2 * log(sqrt(e) * ZETA_2 * rounds**2 / delta) + dimension * (log(8 * dimension * rounds**2) + 4)
+    return 2 * (log(sqrt(e) * ZETA_2 * rounds**2) - log(delta)) + dimension * (log(8 * dimension * rounds**2) + 4)
 
 
 def threshold(problem: Problem, delta: float, rounds: float) -> float:

@@ -63,7 +63,7 @@ def certified_epsilon(case: Case, proof: Node, policy: Ints, delta: float) -> tu
 
 def _confidence(delta: float, rounds: int, dimension: int) -> float:
     """B(δ, t)."""
-    return 1 + 2 * log(pi**2 / 6 * float(rounds) ** 2 / delta) + dimension * (4 + log(8 * dimension * rounds**2))
+    return 1 + 2 * (log(pi**2 / 6 * float(rounds) ** 2) - log(delta)) + dimension * (4 + log(8 * dimension * rounds**2))
 
 
 def _plan(case: Case, features: Floats, theta: Floats, mu: Floats, policy: Ints) -> tuple[Floats, float]:
