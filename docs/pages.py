@@ -41,7 +41,7 @@ def write_all(source: Path) -> None:
 def example(path: Path, folder: Path) -> str:
     """Run an example; return its page. Pictures go into the folder of the page."""
     code = path.read_text()
-    title, _, text = (ast.get_docstring(ast.parse(code)) or path.stem).partition(":")
+    title, text = heading(ast.get_docstring(ast.parse(code)) or path.stem)
     body = code.split('"""', 2)[2].strip() if code.startswith('"""') else code
     with tempfile.TemporaryDirectory() as work:
         done = subprocess.run(
@@ -52,11 +52,20 @@ def example(path: Path, folder: Path) -> str:
         pictures = sorted(p for p in Path(work).iterdir() if p.suffix in (".svg", ".png"))
         for picture in pictures:
             shutil.copy(picture, folder / f"{path.stem}-{picture.name}")
-    parts = [f"# {title.strip().rstrip('.')}", text.strip().capitalize(), f"```python\n{body}\n```"]
+    parts = [f"# {title}", text, f"```python\n{body}\n```"]
     if done.stdout.strip():
         parts += ["It prints:", f"```text\n{done.stdout.strip()}\n```"]
     parts += [f"![{picture.stem}]({path.stem}-{picture.name})" for picture in pictures]
     return "\n\n".join([*(part for part in parts if part), f"This is `examples/{path.name}`.\n"])
+
+
+def heading(docstring: str) -> tuple[str, str]:
+    """Split a docstring into a title, up to a colon, a question mark or a bracket, and the rest."""
+    title, *rest = re.split(r": | (?=\()|(?<=\?) ", docstring, maxsplit=1)
+    text = "".join(rest)
+    if text.startswith("("):
+        text = text[1:].replace(")", "", 1)
+    return title.strip().rstrip("."), text[:1].upper() + text[1:]
 
 
 def command_line() -> str:

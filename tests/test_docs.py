@@ -82,7 +82,8 @@ def commands_of(block: Block) -> list[tuple[str, str]]:
         return [(line, "") for line in block.code.split("\n") if line.strip()]
     parts = re.split(r"^\$ ", block.code, flags=re.MULTILINE)
     assert not parts[0].strip(), f"line {block.line}: a console block begins with a command after $"
-    return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts[1:])]
+    ends = (re.search(r"(?<!\\)\n|$", part) for part in parts[1:])  # a command may go on after a backslash
+    return [(part[: end.start()], part[end.end() :]) for part, end in zip(parts[1:], ends, strict=True) if end]
 
 
 def run_command(command: str, shown: str, where: str) -> None:
