@@ -390,3 +390,21 @@ def test_a_batch_that_does_not_fit_the_budget_is_named():
     first = result.explanation.split()[4]
     assert "The next batch of" in bp.identify(model, **settings, algorithm="ppq", max_samples=int(first)).explanation
     assert "is spent" in bp.identify(model, **settings, algorithm="gss", max_samples=10**5).explanation
+
+
+def test_samples_of_another_range_of_rewards_are_not_pooled(tmp_path):
+    def step(state, action, rng):
+        return float(rng.random() < 0.5), int(rng.integers(MDP.problem.states))
+
+    problem, store = MDP.problem, tmp_path / "run.db"
+    bp.identify(bp.CallableSimulator(problem, step), epsilon=0.1, delta=0.1, seed=0, store=store, max_samples=50)
+    other = bp.CallableSimulator(problem, step, reward_range=(-100.0, 100.0))
+    with pytest.raises(bp.InvalidInput, match=r"from \[0, 1\].*from \[-100, 100\]"):
+        bp.drive(bp.Study.resume(store, max_samples=100), other)
+
+
+def test_doubt_is_part_of_what_is_said():
+    study = bp.Study(MDP.problem, epsilon=0.5, delta=0.1, algorithm="tight", seed=0)
+    study.warn("the features do not fit")
+    result = bp.drive(study, bp.ExactSimulator(MDP))
+    assert result.explanation.endswith("BUT IN DOUBT: the features do not fit")

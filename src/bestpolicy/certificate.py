@@ -121,6 +121,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "asked_was_certified": result.certified,
             "delta": result.delta,
             "reward_scale": settings["reward_scale"],
+            "reward_offset": settings["reward_offset"],
             "theorem": theorem,
             "rule": result.rule,
         },

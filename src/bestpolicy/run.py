@@ -23,7 +23,7 @@ from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.threads import one_thread
 from bestpolicy.workers import Crew, failed
 
-CALLS_PER_QUERY = 1000  # with workers
+CALLS_PER_QUERY = 100  # with workers: they are hired for calls that take long
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def identify(
     executor : Executor, or a function that makes one, optional
         Workers to answer queries. With a function, broken or hanging workers are replaced.
     calls_per_query : int, optional
-        Simulator calls per query; 1000 with an executor, else all at once. The answer depends on it, but not on the
+        Simulator calls per query; 100 with an executor, else all at once. The answer depends on it, but not on the
         number of workers.
     query_seconds : float, optional
         Time limit for one query on a worker.
@@ -106,6 +106,7 @@ def identify(
         store=store,
         name=name,
         reward_scale=getattr(model, "reward_scale", 1.0),
+        reward_offset=getattr(model, "reward_offset", 0.0),
         labels=getattr(model, "labels", None),
         own_data=own_data,
     )
@@ -140,6 +141,15 @@ def drive(
         raise InvalidInput(
             "the simulator belongs to another problem than the study: features, mask, discount or horizon differ. "
             "Build it as it was when the study began."
+        )
+    mapping = getattr(model, "reward_offset", 0.0), getattr(model, "reward_scale", 1.0)
+    if mapping != (study.reward_offset, study.reward_scale):
+        was, now = (
+            f"[{low:g}, {low + scale:g}]" for low, scale in ((study.reward_offset, study.reward_scale), mapping)
+        )
+        raise InvalidInput(
+            f"the study maps rewards from {was} into [0, 1], the simulator from {now}: their samples must not be "
+            "pooled. Give the reward_range with which the study began."
         )
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
     crew: Crew | None = None

@@ -65,9 +65,9 @@ class Study:
         Name of the study in that file.
     origin : dict of str, optional
         What the file shall remember of the simulator.
-    reward_scale : float
-        Your unit of reward in the problem's: if rewards were mapped from [low, high] into [0, 1], high - low. Then
-        epsilon, and all that is reported of ε and gaps, is in your own units.
+    reward_scale, reward_offset : float
+        high - low and low, if rewards were mapped from [low, high] into [0, 1]. Then epsilon, and all that is reported
+        of ε and gaps, is in your own units.
     labels : dict, optional
         What states and actions are called, for files and reports: ``{"states": [...], "actions": [...]}``.
     own_data : Tally, optional
@@ -89,6 +89,7 @@ class Study:
         name: str = "study",
         origin: dict[str, str] | None = None,
         reward_scale: float = 1.0,
+        reward_offset: float = 0.0,
         labels: dict[str, Any] | None = None,
         own_data: Tally | None = None,
     ) -> None:
@@ -104,6 +105,7 @@ class Study:
                 "calls_per_query": calls_per_query,
                 "origin": origin or {},
                 "reward_scale": reward_scale,
+                "reward_offset": reward_offset,
                 "labels": labels,
             },
             algorithm,
@@ -132,6 +134,7 @@ class Study:
         self._budget = Budget(None if limit is None else whole("max_samples", limit, 1), settings.get("budgets", ()))
         self.calls_per_query = None if size is None else whole("calls_per_query", size, 1)
         self.reward_scale = number("reward_scale", settings["reward_scale"], above=0)
+        self.reward_offset = number("reward_offset", settings.get("reward_offset", 0.0), least=-inf)
         self.labels: dict[str, Any] | None = settings.get("labels")
         if not isinstance(algorithm, str | None) and (isinstance(algorithm, type) or not hasattr(algorithm, "run")):
             known = ", ".join(ALGORITHMS)
@@ -312,6 +315,7 @@ class Study:
             "calls_per_query": self.calls_per_query,
             "origin": self.origin,
             "reward_scale": self.reward_scale,
+            "reward_offset": self.reward_offset,
             "labels": self.labels,
             "warnings": list(self.warnings),
         }
@@ -389,6 +393,7 @@ class Study:
         last = self.checks[-1] if self.checks else None
         policy = last.policy if last else np.tile(self.problem.mask.argmax(axis=1), (self.problem.stages, 1))
         restored = self._run is None
+        explanation = explain(self.outcome, last, self.delta, self.max_samples, self.forecast(), self._unfit_batch())
         return Result(
             algorithm=self.algorithm.name,
             asked_epsilon=self.epsilon,
@@ -397,7 +402,7 @@ class Study:
             certified=self.outcome is Outcome.CERTIFIED,
             epsilon=last.epsilon if last else inf,
             outcome=self.outcome,
-            explanation=explain(self.outcome, last, self.delta, self.max_samples, self.forecast(), self._unfit_batch()),
+            explanation=" BUT IN DOUBT: ".join([explanation, *self.warnings]),
             rounds=self.samples // self.problem.stages,
             samples=self.samples,
             statistic=last.statistic if last else 0.0,

@@ -41,7 +41,7 @@ class CallableSimulator:
 
     Attributes
     ----------
-    reward_scale : float
+    reward_offset, reward_scale : float
         high - low; `identify` takes ε, and reports it, in these units.
     """
 
@@ -60,7 +60,7 @@ class CallableSimulator:
         self.vectorized = vectorized
         self._takes_stage = _takes_stage(problem, step)
         self._low, self._high = _limits(reward_range)
-        self.reward_scale = self._high - self._low
+        self.reward_offset, self.reward_scale = self._low, self._high - self._low
 
     @property
     def problem(self) -> Problem:

@@ -64,6 +64,10 @@ class Verification:
         Loss of the policy in the model that was given for comparison.
     trusted : list of str
         What the file cannot show.
+    missed_epsilon : float or None
+        The ε that was asked, if it was not reached.
+    warnings : list of str
+        What casts doubt on the guarantee, such as data that are not linear in the features.
     """
 
     valid: bool
@@ -76,6 +80,8 @@ class Verification:
     attempts: int
     true_loss: float | None = None
     trusted: list[str] = field(default_factory=list)
+    missed_epsilon: float | None = None
+    warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
@@ -92,9 +98,11 @@ class Verification:
             "no state has two distinct actions" if self.theorem == "no choice" else f"Theorem {self.theorem}{criterion}"
         )
         loss = "" if self.true_loss is None else f"; its true loss in the given model is {self.true_loss:.6g}"
+        missed = "" if self.missed_epsilon is None else f" (ε = {self.missed_epsilon:g} was asked, and not reached)"
+        doubt = "".join(f" BUT IN DOUBT: {warning}" for warning in self.warnings)
         return (
-            f"valid: the policy is {quality}{confidence} ({why}), from {self.samples:,} simulator calls; "
-            f"studies of this problem in the store: {self.attempts}{loss}"
+            f"valid: the policy is {quality}{confidence}{missed} ({why}), from {self.samples:,} simulator calls; "
+            f"studies of this problem in the store: {self.attempts}{loss}{doubt and '.' + doubt}"
         )
 
 
@@ -131,14 +139,17 @@ def _verify(text: str, model: TrueModel | None) -> Verification:
     epsilon, delta = claim.number("epsilon", 0.0, 1e300), claim.number("delta", 0.0, 1.0)
     theorem, stated = claim.text("theorem"), claim.text("theorem")
     samples, attempts = run.whole("samples", 0), run.whole("attempts", 1)
+    low = claim.number("reward_offset", -1e300, 1e300)
     trusted = [
-        "the samples were drawn independently from one linear MDP with these features and rewards in [0, 1]",
+        "the samples were drawn independently from one linear MDP with these features and rewards in "
+        f"[{low:g}, {low + scale:g}]",
         f"the run was not repeated until it certified something (studies of this problem in the store: {attempts})",
     ]
     own_data = run.whole("own_data", 0)
     if own_data:
         trusted.append(f"{own_data:,} samples came from elsewhere, of pairs chosen without regard to outcomes")
-    trusted += [f"in spite of the warning: {warning}" for warning in run.texts("warnings")]
+    warnings = run.texts("warnings")
+    asked = claim.number("asked_epsilon", 0.0, 1e300)
     recomputed: float | None = None
     loss: float | None = None
     try:
@@ -169,7 +180,21 @@ def _verify(text: str, model: TrueModel | None) -> Verification:
     except (np.linalg.LinAlgError, ValueError, ArithmeticError) as error:
         reasons.append(f"the numbers cannot be computed with ({error})")
     recomputed = recomputed if recomputed is not None and isfinite(recomputed) else None
-    return Verification(not reasons, reasons, epsilon, delta, recomputed, stated, samples, attempts, loss, trusted)
+    missed = asked if epsilon > asked else None
+    return Verification(
+        not reasons,
+        reasons,
+        epsilon,
+        delta,
+        recomputed,
+        stated,
+        samples,
+        attempts,
+        loss,
+        trusted,
+        missed,
+        warnings,
+    )
 
 
 def _certified(
