@@ -151,6 +151,8 @@ def explain(
         Outcome.RUNNING: "The run is not over",
     }[outcome]
     certified = "nothing is certified so far" if known == inf else f"so far the policy is certified to be {quality}"
+    if outcome is Outcome.NO_GUARANTEE:
+        return f"{why}: nothing is certified."
     outlook = f"; about {forecast:.2g} calls would be needed in all" if 0 < forecast < inf else ""
     return f"{why}: {certified}{outlook}."
 

@@ -142,11 +142,10 @@ def drive(
             "the simulator belongs to another problem than the study: features, mask, discount or horizon differ. "
             "Build it as it was when the study began."
         )
-    mapping = getattr(model, "reward_offset", 0.0), getattr(model, "reward_scale", 1.0)
-    if mapping != (study.reward_offset, study.reward_scale):
-        was, now = (
-            f"[{low:g}, {low + scale:g}]" for low, scale in ((study.reward_offset, study.reward_scale), mapping)
-        )
+    own = study.reward_offset, study.reward_scale
+    mapping = getattr(model, "reward_offset", own[0]), getattr(model, "reward_scale", own[1])
+    if mapping != own:
+        was, now = (f"[{low:g}, {low + scale:g}]" for low, scale in (own, mapping))
         raise InvalidInput(
             f"the study maps rewards from {was} into [0, 1], the simulator from {now}: their samples must not be "
             "pooled. Give the reward_range with which the study began."

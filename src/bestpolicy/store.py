@@ -100,8 +100,8 @@ class Store:
         versions["python"] = sys.version.split()[0]
         if name in self.names():
             raise InvalidInput(
-                f"{self.path} already has a study named {name!r}. Go on with it, drive(Study.resume({str(self.path)!r}, "
-                f"{name!r}), simulator) or bestpolicy resume; or give another name."
+                f"{self.path} already has a study named {name!r}. Go on with it (bestpolicy resume, or in Python "
+                f"drive(Study.resume({str(self.path)!r}, {name!r}), simulator)), or give another name."
             )
         with self._db.transaction():
             cursor = self._db.execute(

@@ -46,6 +46,8 @@ class Tight:
         Look at the data each time the number of rounds has grown by this factor.
     value_span : float
         A bound on span(V*) = max V* - min V* that the user vouches for: the guarantee then relies on it.
+    lag_share : float
+        Share of δ for certificates that start anew in the middle of the run, tuned by the samples so far.
     """
 
     name: ClassVar[str] = "tight"

@@ -137,7 +137,7 @@ def run_study(
         _print_result(output(), study.problem, mdp, result)
     if failure is not None:
         raise failure
-    if store is not None and not result.certified and result.outcome is not Outcome.GAVE_UP:
+    if store is not None and not result.certified and result.outcome not in (Outcome.GAVE_UP, Outcome.NO_GUARANTEE):
         more = f" --max-samples {_larger_budget(study):.2g}" if result.outcome is Outcome.BUDGET else ""
         go_on = f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
         click.echo(f"To go on: {go_on}", err=True)
