@@ -21,6 +21,7 @@ from bestpolicy.errors import InvalidInput, StoreError
 
 SCHEMA = 2
 _APPLICATION = 0x62706F6C  # marks the file as ours
+COMPARISONS = 0x62706F63  # marks a file of `bestpolicy compare --store`
 
 _TABLES = """
 CREATE TABLE study (
@@ -133,6 +134,8 @@ class Database:
             )
         elif application != _APPLICATION:
             remedy = _REMEDIES[sqlite3.SQLITE_NOTADB]
+            if application == COMPARISONS:
+                remedy = "It keeps runs of `bestpolicy compare`; for a table of them add --output table.json there"
             raise StoreError(f"{self.path} is not a file of studies. {remedy}.")
         elif version > SCHEMA:
             raise StoreError(f"{self.path} was written by a newer bestpolicy (schema {version}). Upgrade to read it.")

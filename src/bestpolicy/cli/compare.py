@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,6 +91,8 @@ def compare_command(
         )
     if target is not None:
         found.save(target)
+        more = f" Make a page of it: bestpolicy report {shlex.quote(target)}" if target.endswith(".json") else ""
+        click.echo(f"Written: {target}.{more}", err=True)
     if as_json:
         click.echo(json.dumps(found.to_dict(), allow_nan=False))
     elif as_csv:

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any
 
+from bestpolicy.database import COMPARISONS
 from bestpolicy.errors import StoreError
 
-_APPLICATION = 0x62706F63  # marks the file as ours; files of studies have another mark
 _SCHEMA = 1
 
 
@@ -66,14 +66,14 @@ class Ledger:
         application = self._db.execute("PRAGMA application_id").fetchone()[0]
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         empty = not self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-        if application != _APPLICATION and not (empty and application == 0):
+        if application != COMPARISONS and not (empty and application == 0):
             raise StoreError(f"{self.path} is not a file of comparisons. Give another path.")
         if version > _SCHEMA:
             raise StoreError(f"{self.path} was written by a newer bestpolicy (schema {version}). Upgrade to read it.")
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")  # kept from the first transaction on
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.executescript(
-            f"BEGIN EXCLUSIVE; PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {_SCHEMA}; "
+            f"BEGIN EXCLUSIVE; PRAGMA application_id = {COMPARISONS}; PRAGMA user_version = {_SCHEMA}; "
             "CREATE TABLE IF NOT EXISTS finished (key TEXT PRIMARY KEY, record TEXT NOT NULL); COMMIT;"
         )
 
