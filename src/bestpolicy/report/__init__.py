@@ -23,7 +23,6 @@ from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report.accounts import (
     Account,
-    find_grid,
     from_certificate,
     from_result,
     from_store,
@@ -43,6 +42,7 @@ from bestpolicy.report.figures import (
     scaling_figure,
     states_figure,
 )
+from bestpolicy.report.layout import find_grid
 from bestpolicy.report.page import render
 from bestpolicy.report.study_part import study_part
 from bestpolicy.study import Result
@@ -174,7 +174,7 @@ def describe_study(
     if bound is not None and not 1 <= bound < float("inf"):
         bound = None  # says nothing
     if grid is None:
-        layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""))
+        layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""), account.labels)
     else:
         layout = grid if isinstance(grid, Grid) else Grid(*grid)
     return study_part(account, mdp=mdp, lower_bound=bound, grid=layout)
@@ -182,8 +182,7 @@ def describe_study(
 
 def study_title(account: Account) -> str:
     """What the page is called in a browser's tab."""
-    subject = account.model or account.name or "a policy"
-    return f"{subject}: {account.outcome} – bestpolicy"
+    return f"{account.subject or 'a policy'}: {account.outcome} – bestpolicy"
 
 
 __all__ = [

@@ -26,6 +26,7 @@ from bestpolicy.report.figures.states import (
     grid_figure,
     states_figure,
 )
+from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
 
@@ -46,15 +47,15 @@ def study_part(
 ) -> dict[str, Any]:
     """All that a page says of a study."""
     require_matplotlib()
-    found = (
-        None
-        if account.tally is None
-        else estimate(account.problem, account.tally, account.policy, float(account.settings.get("reward_scale", 1.0)))
-    )
+    policy, labels = account.policy, account.labels
+    found = None
+    if account.tally is not None and policy is not None:
+        scale = float(account.settings.get("reward_scale", 1.0))
+        found = estimate(account.problem, account.tally, policy, scale=scale, offset=labels.reward_offset)
     loss = None if mdp is None or account.policy is None else _true_loss(mdp, account)
     return {
         "name": account.name,
-        "model": account.model,
+        "subject": account.subject,
         "headline": words.headline(account, lower_bound),
         "standing": words.standing(account),
         "state": "certified" if account.certified else ("over" if account.over else "running"),
@@ -63,7 +64,7 @@ def study_part(
         "attempts": account.attempts,
         "facts": _facts(account, lower_bound, loss),
         "pictures": _pictures(account, found, lower_bound, grid),
-        "policy": policy_table(account.problem, account.policy, found),
+        "policy": None if policy is None else policy_table(account.problem, policy, found, labels),
         "checks": _checks(account),
         "assumptions": _assumptions(account, mdp),
         "commands": _commands(account),
@@ -108,8 +109,8 @@ def _pictures(account: Account, found: Estimates | None, lower_bound: float | No
         pictures += [
             None if grid is None else _on_the_grid(account, found, grid),
             _states(account, found),
-            _gaps(found),
-            _design(found),
+            _gaps(found, account.labels),
+            _design(found, account.labels),
         ]
     return [picture for picture in pictures if picture is not None]
 
@@ -129,42 +130,42 @@ def _progress(account: Account, lower_bound: float | None) -> Picture | None:
 
 def _on_the_grid(account: Account, found: Estimates, grid: Grid) -> Picture:
     step = " in the first step" if account.problem.horizon is not None else ""
-    description = f"Grid of {grid.rows} by {grid.columns} states: {_whose(account)}{step}."
+    description = f"Grid of {grid.rows} by {grid.columns} states: the policy{step}."
     return Picture(
         "The policy on the grid",
         to_svg(grid_figure(found, grid), "grid", description),
-        f"Colour is the estimated value. Signs are the actions of {_whose(account)}{step}, pale where the next best "
+        f"Colour is the estimated value. Signs are the actions of the policy{step}, pale where the next best "
         "action is within two standard errors; a dot is a state without a choice.",
     )
 
 
 def _states(account: Account, found: Estimates) -> Picture:
-    problem = account.problem
+    problem, labels = account.problem, account.labels
     low, high = float(found.values[0].min()), float(found.values[0].max())
     used = np.unique(found.policy)
-    listed = ", ".join(map(str, used[:8])) + (", …" if len(used) > 8 else "")
+    listed = ", ".join(map(labels.action, used[:8])) + (", …" if len(used) > 8 else "")
     description = f"Values of the states lie between {low:.3g} and {high:.3g}; the policy plays the actions {listed}."
     bars = "" if problem.horizon is not None else " Bars are two standard errors."
     return Picture(
         "Value and action of each state",
-        to_svg(states_figure(found), "states", description),
-        f"Values of {_whose(account)}, estimated from all samples.{bars} They explain; the guarantee does not rest on "
+        to_svg(states_figure(found, labels), "states", description),
+        f"Values of the policy, estimated from all samples.{bars} They explain; the guarantee does not rest on "
         f"them. {cut_note(problem.states, 'least decided')}",
     )
 
 
-def _gaps(found: Estimates) -> Picture | None:
-    figure, hardest = gaps_figure(found), found.hardest(MOST_GAPS)
+def _gaps(found: Estimates, labels: Labels) -> Picture | None:
+    figure, hardest = gaps_figure(found, labels), found.hardest(MOST_GAPS)
     if figure is None:
         return None
     caption = "How much better the policy's action is than the next best one, where that was hardest to tell."
     if any(found.sureness[place] <= 2 for place in hardest):
         caption += " Orange squares are not settled by the samples, and need not be: either action may do for this ε."
-    description = f"Hardest decisions, first of them {decision(found, *hardest[0])}."
+    description = f"Hardest decisions, first of them {decision(found, *hardest[0], labels)}."
     return Picture("Decisions that were hard", to_svg(figure, "gaps", description), caption)
 
 
-def _design(found: Estimates) -> Picture:
+def _design(found: Estimates, labels: Labels) -> Picture:
     pulls = found.pulls.sum(axis=0)
     state, action = np.unravel_index(pulls.argmax(), pulls.shape)
     share = 100 * pulls.max() / max(pulls.sum(), 1)
@@ -172,17 +173,14 @@ def _design(found: Estimates) -> Picture:
     return Picture(
         "Where the simulator was called",
         to_svg(
-            design_figure(found),
+            design_figure(found, labels),
             "design",
-            f"{pairs} pairs were simulated, most often state {state} with action {action}: {share:.3g} %.",
+            f"{pairs} pairs were simulated, most often state {labels.state(int(state))} with action "
+            f"{labels.action(int(action))}: {share:.3g} %.",
         ),
         f"Share of the calls by state and action, {pairs:,} of {found.problem.mask.sum():,} pairs; blank where there "
         f"were none, because features carry over what is learnt elsewhere. {cut_note(len(pulls), 'most simulated')}",
     )
-
-
-def _whose(account: Account) -> str:
-    return "the policy" if account.policy is not None else "the best policy so far"
 
 
 def _checks(account: Account) -> dict[str, Any]:
