@@ -26,6 +26,8 @@ from bestpolicy.study import Outcome, Result
 from bestpolicy.verify import Verification, verify_text
 from bestpolicy.verify.reading import Node, parse
 
+_ENDS = (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
+
 
 @dataclass(frozen=True, eq=False)
 class Account:
@@ -53,8 +55,8 @@ class Account:
         The samples, those from elsewhere included.
     versions : dict
     forecast : float, optional
-        Simulator calls that the whole run should need, as `Study.forecast` says; None once that was certified which
-        was asked, or if it cannot be said.
+        Simulator calls that the whole run should need, as `Study.forecast` says; None if it cannot be said, or if
+        the run has come to its end.
     attempts : int
         Studies of the same problem in the same file.
     warnings : tuple of str
@@ -93,6 +95,11 @@ class Account:
         return self.outcome != Outcome.RUNNING
 
     @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end, so that it cannot go on."""
+        return self.outcome in _ENDS
+
+    @property
     def model(self) -> str:
         """What the study remembers its model as; empty if nothing."""
         return str(self.settings.get("origin", {}).get("model", ""))
@@ -119,22 +126,22 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
     result = record.result or {}
     last = record.checks[-1] if record.checks else {}
     known = last.get("epsilon")
-    certified = bool(result.get("certified", False))
+    outcome = str(result.get("outcome", Outcome.RUNNING))
     return Account(
         name=record.name,
         problem=problem,
         settings=record.settings,
         samples=record.samples,
         rounds=record.samples // problem.stages,
-        certified=certified,
+        certified=bool(result.get("certified", False)),
         epsilon=inf if known is None else float(known),
-        outcome=str(result.get("outcome", Outcome.RUNNING)),
+        outcome=outcome,
         rule=str(last.get("rule", "")),
         checks=record.checks,
         policy=trace[-1].policy if trace else None,
         tally=_total([*parts, *([] if own is None else [own])]),
         versions=record.versions,
-        forecast=None if certified else forecast_from_settings(record.settings, problem, trace),
+        forecast=None if outcome in _ENDS else forecast_from_settings(record.settings, problem, trace),
         attempts=max(1, prints.count(record.fingerprint)),
         warnings=tuple(record.settings.get("warnings", ())),
         source=os.fspath(path),
@@ -167,7 +174,9 @@ def from_result(result: Result, model: str = "") -> Account:
         policy=None if last is None else last.policy,
         tally=tally,
         versions=_versions(),
-        forecast=None if result.certified else forecast_from_settings(origin.settings, origin.problem, result.checks),
+        forecast=None
+        if result.outcome in _ENDS
+        else forecast_from_settings(origin.settings, origin.problem, result.checks),
         attempts=count_attempts(origin),
         warnings=result.warnings,
         source="" if origin.store is None else os.fspath(origin.store),

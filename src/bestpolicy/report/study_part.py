@@ -29,8 +29,10 @@ from bestpolicy.report.figures.states import (
 from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
+from bestpolicy.study import Outcome
 
 _CHECKS_SHOWN = 300
+_PROVING = ("gss", "gss-e", "tight", "adaptive")  # their runs can be saved as certificates
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,7 @@ def _facts(account: Account, lower_bound: float | None, loss: float | None) -> l
     settings, problem = account.settings, account.problem
     size = f"{problem.states:,} states, {problem.actions} actions, {problem.dimension} features"
     facts = [
-        Fact(
-            "Certified ε", words.at_most(account.epsilon) if account.epsilon < inf else "nothing yet", account.epsilon
-        ),
+        Fact("Certified ε", words.at_most(account.epsilon) if account.epsilon < inf else "nothing", account.epsilon),
         Fact("Asked ε", words.figure(settings["epsilon"]), settings["epsilon"]),
         Fact("Allowed probability of error δ", words.figure(settings["delta"]), settings["delta"]),
         Fact("Simulator calls", words.count(account.samples), account.samples),
@@ -218,39 +218,44 @@ def _commands(account: Account) -> list[tuple[str, str]]:
     """(what for, command) to check and to repeat the run."""
     settings, source = account.settings, shlex.quote(account.source)
     name = f" --name {shlex.quote(account.name)}" if account.name else ""
+    check = "Check it, with code that shares nothing with the run"
+    commands = []
     if account.verification is not None:
-        verify = [("Check the certificate, with code that shares nothing with the run", f"bestpolicy verify {source}")]
-    elif account.source and account.model and account.epsilon < inf:
-        make = f"bestpolicy resume {source}{name} --certificate certificate.json"
-        verify = [
-            ("Write a certificate from the stored samples", make),
-            ("Check it, with code that shares nothing with the run", "bestpolicy verify certificate.json"),
-        ]
-    elif account.epsilon < inf:
-        verify = [
-            ("Write a certificate, in Python", 'result.save("certificate.json")'),
-            ("Check it, with code that shares nothing with the run", "bestpolicy verify certificate.json"),
-        ]
-    else:
-        verify = []
-    if not account.certified and account.source and account.verification is None:
-        resume = f"bestpolicy resume {source}{name}" if account.model else _python_resume(account)
-        verify.insert(0, ("Go on with the run", resume))
+        commands = [(check.replace("it", "the certificate", 1), f"bestpolicy verify {source}")]
+    elif account.epsilon < inf and settings["algorithm"] in _PROVING:
+        make, how = "Write a certificate, in Python", 'result.save("certificate.json")'
+        if account.source and account.model:
+            make = "Write a certificate from the stored samples"
+            how = f"bestpolicy resume {source}{name} --certificate certificate.json"
+        commands = [(make, how), (check, "bestpolicy verify certificate.json")]
+    if account.source and account.verification is None and not account.finished:
+        go_on = f"bestpolicy resume {source}{name}{_new_budget(account)}" if account.model else _python_resume(account)
+        commands.insert(0, ("Go on with the run", go_on))
     if account.model:
-        parts = ["bestpolicy identify", shlex.quote(account.model), f"--epsilon {settings['epsilon']!r}"]
-        parts += [
-            f"--delta {settings['delta']!r}",
-            f"--algorithm {settings['algorithm']}",
-            f"--seed {settings['seed']}",
-        ]
-        if settings.get("max_samples"):
-            parts.append(f"--max-samples {settings['max_samples']}")
-        if settings["origin"].get("rewards", "bernoulli") != "bernoulli":
-            parts.append(f"--rewards {settings['origin']['rewards']}")
-        return [*verify, ("Repeat the run: the same seed gives the same answer", " ".join(parts))]
-    arguments = f"epsilon={settings['epsilon']!r}, delta={settings['delta']!r}, algorithm={settings['algorithm']!r}"
-    call = f"bestpolicy.identify(simulator, {arguments}, seed={settings['seed']})"
-    return [*verify, ("Repeat the run, in Python: the same seed gives the same answer", call)]
+        again = "Repeat the run: the same seed gives the same answer", _identify(account)
+    else:
+        arguments = f"epsilon={settings['epsilon']!r}, delta={settings['delta']!r}, algorithm={settings['algorithm']!r}"
+        call = f"bestpolicy.identify(simulator, {arguments}, seed={settings['seed']})"
+        again = "Repeat the run, in Python: the same seed gives the same answer", call
+    return [*commands, again]
+
+
+def _identify(account: Account) -> str:
+    settings = account.settings
+    parts = [f"bestpolicy identify {shlex.quote(account.model)} --epsilon {settings['epsilon']!r}"]
+    parts.append(f"--delta {settings['delta']!r} --algorithm {settings['algorithm']} --seed {settings['seed']}")
+    if settings.get("max_samples"):
+        parts.append(f"--max-samples {settings['max_samples']}")
+    if settings["origin"].get("rewards", "bernoulli") != "bernoulli":
+        parts.append(f"--rewards {settings['origin']['rewards']}")
+    return " ".join(parts)
+
+
+def _new_budget(account: Account) -> str:
+    """A spent budget must be raised: to twice what was used, or what should be needed with some to spare."""
+    if account.outcome != Outcome.BUDGET:
+        return ""
+    return f" --max-samples {max(2 * account.samples, float(f'{1.5 * (account.forecast or 0):.2g}')):.0f}"
 
 
 def _python_resume(account: Account) -> str:
