@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 import bestpolicy as bp
 from bestpolicy import report
 from bestpolicy.report import words
-from bestpolicy.report.accounts import find_grid, from_result, from_store
+from bestpolicy.report.accounts import from_result, from_store
+from bestpolicy.report.layout import find_grid
 from bestpolicy.report.live import study_version
 from bestpolicy.study import Outcome
 from tests.models import random_mdp

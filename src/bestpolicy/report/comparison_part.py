@@ -50,10 +50,9 @@ def _picture(found: Comparison, lines: list[Summary]) -> Picture:
 
 def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
     """Those that are worth a line: one word or number each."""
-    simple = {
-        key: value for key, value in settings.items() if isinstance(value, str | int | float) and key != "interrupted"
-    }
-    return [
-        (str(key).replace("_", " "), f"{value:,}" if isinstance(value, int) and key != "seed" else str(value))
-        for key, value in simple.items()
-    ]
+    lines = []
+    for key, value in settings.items():
+        if isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
+            text = str(value) if isinstance(value, str) or key == "seed" else words.figure(value, 6)
+            lines.append((str(key).replace("_", " "), text))
+    return lines

@@ -116,15 +116,17 @@ def _pictures(account: Account, found: Estimates | None, lower_bound: float | No
 
 
 def _progress(account: Account, lower_bound: float | None) -> Picture | None:
-    if not account.checks:
+    if len(account.checks) < (2 if account.finished else 1):  # one point shows nothing of how it was reached
         return None
     looks, asked = len(account.checks), account.settings["epsilon"]
     figure = progress_figure(account.checks, asked=asked, forecast=account.forecast, lower_bound=lower_bound)
-    description = f"Curves over simulator calls, {looks} checks: {words.headline(account, lower_bound)}"
+    description = (
+        f"Curves over simulator calls, {words.counted(looks, 'check')}: {words.headline(account, lower_bound)}"
+    )
     return Picture(
         "How the certificate was reached" if account.certified else "How far the run is",
         to_svg(figure, "progress", description),
-        f"Each of the {looks:,} checks looks at all samples so far; the guarantee holds for all looks together.",
+        f"{words.counted(looks, 'check')}, each at all samples so far; the guarantee holds for all of them together.",
     )
 
 
@@ -185,7 +187,7 @@ def _design(found: Estimates, labels: Labels) -> Picture:
 
 def _checks(account: Account) -> dict[str, Any]:
     checks = account.checks
-    return {"rows": [*checks[-_CHECKS_SHOWN:]], "total": len(checks), "figure": words.figure, "count": words.count}
+    return {"rows": checks[-_CHECKS_SHOWN:], "total": len(checks), "words": words}
 
 
 def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str, str]]:
@@ -229,8 +231,7 @@ def _commands(account: Account) -> list[tuple[str, str]]:
             how = f"bestpolicy resume {source}{name} --certificate certificate.json"
         commands = [(make, how), (check, "bestpolicy verify certificate.json")]
     if account.source and account.verification is None and not account.finished:
-        go_on = f"bestpolicy resume {source}{name}{_new_budget(account)}" if account.model else _python_resume(account)
-        commands.insert(0, ("Go on with the run", go_on))
+        commands.insert(0, ("Go on with the run", _resume(account)))
     if account.model:
         again = "Repeat the run: the same seed gives the same answer", _identify(account)
     else:
@@ -251,15 +252,16 @@ def _identify(account: Account) -> str:
     return " ".join(parts)
 
 
-def _new_budget(account: Account) -> str:
+def _resume(account: Account) -> str:
     """A spent budget must be raised: to twice what was used, or what should be needed with some to spare."""
-    if account.outcome != Outcome.BUDGET:
-        return ""
-    return f" --max-samples {max(2 * account.samples, float(f'{1.5 * (account.forecast or 0):.2g}')):.0f}"
-
-
-def _python_resume(account: Account) -> str:
-    return f"bestpolicy.drive(bestpolicy.Study.resume({account.source!r}, {account.name!r}), simulator)"
+    budget = 0
+    if account.outcome == Outcome.BUDGET:
+        budget = max(2 * account.samples, int(float(f"{1.5 * (account.forecast or 0):.2g}")))
+    if not account.model:
+        more = f", max_samples={budget}" * (budget > 0)
+        return f"bestpolicy.drive(bestpolicy.Study.resume({account.source!r}, {account.name!r}{more}), simulator)"
+    more = f" --max-samples {budget}" * (budget > 0)
+    return f"bestpolicy resume {shlex.quote(account.source)} --name {shlex.quote(account.name)}{more}"
 
 
 def _true_loss(mdp: LinearMDP, account: Account) -> float:

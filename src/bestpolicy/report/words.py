@@ -26,6 +26,11 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def counted(number: int, thing: str) -> str:
+    """So many things: ``1 check``, ``1,204 checks``."""
+    return f"{count(number)} {thing}{'' if number == 1 else 's'}"
+
+
 def figure(number: float | None, digits: int = 4) -> str:
     """A measured number with so many digits; a dash if there is none."""
     if number is None or not abs(number) < inf:
@@ -48,7 +53,7 @@ def percent(delta: float) -> str:
 
 def headline(account: Account, lower_bound: float | None = None) -> str:
     """What is certified, in one sentence."""
-    calls = f"{count(account.samples)} simulator call{'' if account.samples == 1 else 's'}"
+    calls = counted(account.samples, "simulator call")
     floor_ = ""
     if lower_bound is not None and lower_bound >= 1:
         floor_ = f"; no algorithm could do with fewer than {count(floor(lower_bound))} on average"
@@ -86,10 +91,16 @@ def count_roughly(number: float) -> str:
 
 def compact(number: float) -> str:
     """A count where room is scarce: ``166k``, ``1.19G``."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= 0.9995 * size:
             return f"{number / size:.3g}{unit}"
     return f"{number:.3g}"
+
+
+def between(low: float, high: float) -> str:
+    """A range of counts: ``352–464``, or one number if its ends look the same."""
+    ends = dict.fromkeys((compact(low), compact(high)))
+    return "–".join(ends)
 
 
 def times(ratio: float | None) -> str:
@@ -108,7 +119,7 @@ def comparison_headline(summary: Sequence[Summary]) -> str:
         instances, algorithms = len(medians), {name for own in medians.values() for name in own}
         if not instances:
             return "No algorithm was certified in all its runs." if summary else "There are no runs."
-        return f"{_listed(sorted(algorithms))} certified policies on {instances} instance{'s' * (instances > 1)}."
+        return f"{_listed(sorted(algorithms))} certified policies on {counted(instances, 'instance')}."
     winners = [min(own, key=lambda name: own[name]) for own in contested.values()]
     best = max(dict.fromkeys(winners), key=winners.count)
     ratios = [

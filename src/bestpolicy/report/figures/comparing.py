@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_LINES = 80
+_LONGEST = 30  # letters of a name beside the picture
 _ROW_INCHES, _HEADING = 0.19, 1.5  # height of a line, and of an instance's name in lines
 
 
@@ -44,7 +45,8 @@ def comparison_figure(found: Comparison) -> Figure:
     drawn = sum(map(len, groups.values()))
     rows = min(drawn, MOST_LINES) + _HEADING * len(groups)
     figure, (axis,) = new_figure(WIDTH, 0.75 + _ROW_INCHES * rows)
-    heights: dict[float, str] = {}
+    names: dict[float, str] = {}
+    heads: list[int] = []
     position, left = 0.0, MOST_LINES
     with style():
         for instance, entries in groups.items():
@@ -53,13 +55,16 @@ def comparison_figure(found: Comparison) -> Figure:
             if not shown:
                 break
             position += _HEADING
-            _head(axis, position - 0.8, instance)
+            heads.append(len(names))
+            names[position - 1.0] = _short(instance)
             _floor(axis, position - 0.45, position + len(shown) - 0.55, bounds.get(instance))
             for entry in shown:
                 _spread(axis, position, entry, samples[instance, entry.algorithm])
-                heights[position] = plain(entry.algorithm)
+                names[position] = _short(entry.algorithm)
                 position += 1.0
-        axis.set_yticks(list(heights), list(heights.values()))
+        axis.set_yticks(list(names), list(names.values()))
+        for number in heads:
+            axis.get_yticklabels()[number].set_fontweight("bold")
         axis.tick_params(axis="y", length=0)
         axis.set_ylim(position - 0.4, 0.0)
         axis.set_xlabel("simulator calls")
@@ -158,11 +163,6 @@ def _spread(axis: Axes, height: float, entry: Summary, samples: Sequence[int]) -
     )
 
 
-def _head(axis: Axes, height: float, instance: str) -> None:
-    """Write an instance's name above its algorithms."""
-    axis.text(0.0, height, plain(instance), transform=axis.get_yaxis_transform(), fontweight="bold", va="center")
-
-
 def _floor(axis: Axes, top: float, bottom: float, bound: float | None) -> None:
     if bound is not None and 1 <= bound < inf:
         axis.plot([bound, bound], [top, bottom], color=INK, linewidth=2.2, label="lower bound")
@@ -176,8 +176,12 @@ def _legend(axis: Axes) -> None:
         list(kinds.values()),
         list(kinds),
         ncols=len(kinds),
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
         borderaxespad=0.2,
         handletextpad=0.4,
     )
+
+
+def _short(name: str) -> str:
+    return plain(name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…")

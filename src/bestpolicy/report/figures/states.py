@@ -126,6 +126,7 @@ def gaps_figure(estimates: Estimates, labels: Labels = _NUMBERS) -> Figure | Non
         axis.axvline(0.0, color=INK, linewidth=1.0)
         axis.set_yticks(range(len(hardest)), [plain(decision(estimates, *place, labels)) for place in hardest])
         axis.set_ylim(len(hardest) - 0.4, -0.6)
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("estimated advantage over the next best action, ± 2 standard errors")
         axis.grid(True, axis="x")
     return figure
@@ -155,6 +156,7 @@ def _by_state(estimates: Estimates, states: IntArray, labels: Labels) -> Figure:
                 label=plain(f"action {labels.action(int(action))}"),
             )
         axis.set_ylabel("value")
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.grid(True, axis="y")
         axis.margins(x=0.03)
         _state_ticks(axis, states, labels, centred=False)
@@ -210,7 +212,7 @@ def _signs(axis: Axes, estimates: Estimates, grid: Grid, mesh: Any) -> None:
             va="center",
             color="black" if light else "white",
             alpha=1.0 if sure[state] or not free[state] else 0.5,
-            fontsize=max(6.0, min(13.0, 90.0 / grid.columns)),
+            fontsize=max(6.0, min(13.0, 120.0 / grid.columns)),
         )
 
 
@@ -248,8 +250,9 @@ def _colour_bar(figure: Figure, mesh: Any, axis: Axes, label: str) -> Any:
 def _state_ticks(axis: Axes, states: IntArray, labels: Labels, *, centred: bool) -> None:
     every = max(1, -(-len(states) // 20))
     names = [_short(labels.state(int(s))) for s in states[::every]]
-    upright = 90.0 if max(map(len, names)) * len(names) > 70 else 0.0  # letters that fit side by side
-    axis.set_xticks(np.arange(len(states))[::every] + (0.5 if centred else 0.0), names, rotation=upright)
+    axis.set_xticks(np.arange(len(states))[::every] + (0.5 if centred else 0.0), names)
+    for name, tick in zip(names, axis.get_xticklabels(), strict=True):
+        tick.set_rotation(90.0 if len(name) * len(names) > 80 else 0.0)  # letters that fit side by side
     axis.set_xlabel("state")
 
 
