@@ -44,7 +44,7 @@ def folder(tmp_path_factory) -> Path:
     """Pages of a certified study, of a study and a comparison with hostile names, and of a comparison."""
     path = tmp_path_factory.mktemp("pages")
     make_study(path / "run.db", model="simplex-gap", epsilon=0.5)
-    report.write_report(path / "run.db", path / "study.html")
+    report.write_report(path / "run.db", path / "study.html", bounds=False)
     report.write_report(comparison(), path / "comparison.html")
     mdp = bp.instances.load("two-state")
     study = bp.Study(mdp.problem, epsilon=0.5, delta=0.1, store=path / "h.db", name=HOSTILE, origin={"model": HOSTILE})

@@ -67,6 +67,7 @@ def study_part(
         "facts": _facts(account, lower_bound, loss),
         "pictures": _pictures(account, found, lower_bound, grid),
         "policy": None if policy is None else policy_table(account.problem, policy, found, labels),
+        "as_of": "" if account.certified or not account.checks else words.count(account.checks[-1]["samples"]),
         "checks": _checks(account),
         "assumptions": _assumptions(account, mdp),
         "commands": _commands(account),
@@ -92,7 +93,7 @@ def _facts(account: Account, lower_bound: float | None, loss: float | None) -> l
         facts.append(Fact("True loss (the model is known)", words.figure(loss, 3), loss))
     facts += [
         Fact("Algorithm", str(settings["algorithm"])),
-        Fact("Statement that certifies", account.rule or "–"),
+        Fact("Statement that certifies", account.rule if account.epsilon < inf else "–"),
         Fact("Problem", f"{size}, {problem.time_description}"),
         Fact("Seed", str(settings["seed"]), settings["seed"]),
     ]
@@ -116,7 +117,8 @@ def _pictures(account: Account, found: Estimates | None, lower_bound: float | No
 
 
 def _progress(account: Account, lower_bound: float | None) -> Picture | None:
-    if len(account.checks) < (2 if account.finished else 1):  # one point shows nothing of how it was reached
+    drawn = [check for check in account.checks if check["statistic"]]
+    if len(drawn) < (2 if account.finished else 1):  # one point shows nothing of how it was reached
         return None
     looks, asked = len(account.checks), account.settings["epsilon"]
     figure = progress_figure(account.checks, asked=asked, forecast=account.forecast, lower_bound=lower_bound)
