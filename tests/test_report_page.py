@@ -270,7 +270,7 @@ def studies(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("studies") / "run.db"
     make_study(path, "begun", steps=0)
     make_study(path, "waiting", steps=1, algorithm="vqvi")  # answers, but no check yet
-    make_study(path, "running", steps=60, epsilon=0.01)
+    make_study(path, "running", steps=45, epsilon=0.01)
     make_study(path, "certified")
     make_study(path, "sample budget spent", epsilon=0.01, max_samples=2000)
     make_study(path, "finished without a guarantee", algorithm="plug-in-no-guarantee")
@@ -314,7 +314,7 @@ def test_pages_of_studies_of_all_kinds(studies, name, said, resumes):
     provable = name in ("running", "certified", "sample budget spent")
     assert ("bestpolicy verify certificate.json" in page) == provable
     assert "8 studies of this problem" in page
-    assert "nan" not in re.sub(r"base64,[^\"]*", "", page.lower().replace("nance", ""))
+    assert not re.search(r">[^<]*\b(nan|inf)\b[^<]*</(td|dd|h1|p)>", page)
 
 
 def test_the_forecast_is_that_of_the_study_and_a_spent_budget_is_raised(studies):
