@@ -143,10 +143,10 @@ def test_pictures_of_states(horizon):
 
 def test_large_problems_are_cut_and_stay_small():
     rng = np.random.default_rng(0)
-    features = rng.dirichlet(np.ones(4), size=(5000, 3))
+    features = rng.dirichlet(np.ones(4), size=(2000, 3))
     features[0, 0], features[1, 0], features[2, 0], features[3, 0] = np.eye(4)
     problem = bp.Problem(features, discount=0.9)
-    mdp = bp.LinearMDP(problem, theta=rng.uniform(size=4), mu=rng.dirichlet(np.ones(5000), size=4).T)
+    mdp = bp.LinearMDP(problem, theta=rng.uniform(size=4), mu=rng.dirichlet(np.ones(2000), size=4).T)
     pairs = np.array([0, 3, 6, 9])
     tally = bp.ExactSimulator(mdp).sample(bp.Pulls(pairs, np.full((1, 4), 1000)), rng)
     found = report.estimate(problem, tally)
@@ -184,9 +184,8 @@ def test_many_algorithms_have_a_line_each_and_the_rest_is_left_out():
     names = [f"algorithm-{number}" for number in range(MOST_LINES + 5)]
     figure = report.comparison_figure(bp.Comparison({}, tuple(trial(name, "river", 10) for name in names)))
     assert len(figure.axes[0].get_yticklabels()) == MOST_LINES + 1
-    figure.draw_without_rendering()
-    boxes = [tick.get_window_extent() for tick in figure.axes[0].get_yticklabels()]
-    assert all(low.y0 >= high.y1 - 1 for high, low in zip(boxes[1:], boxes, strict=False))  # none covers another
+    room = 72 * figure.get_figheight() / (MOST_LINES + 5)  # points a line, with what is above and below
+    assert room > 1.5 * figure.axes[0].get_yticklabels()[0].get_fontsize()
 
 
 def test_scaling_draws_the_theorems_slope():
@@ -257,17 +256,17 @@ def test_svg_takes_the_pages_colour_and_has_its_own_names():
     assert "://" not in without_namespaces
 
 
-@pytest.mark.parametrize(
-    "name", ["$x^2$ and $", "<script>alert(1)</script>", "a\x00b\nc", "中文", "x" * 500, r"\$\frac"]
-)
-def test_any_name_is_drawn_literally(name):
-    svg = to_svg(report.comparison_figure(bp.Comparison({}, (trial(name, name, 10),))), "c", name)
-    assert "<script" not in svg
-    assert "\x00" not in svg
-    assert len(svg) < 60_000
-    assert "<script" not in to_svg(report.scaling_figure([1], [1], labels=[name], xlabel=name), "s", name)
-    if name == "$x^2$ and $":
-        assert name in svg
+def test_any_name_is_drawn_literally():
+    names = ["$x^2$ and $", "<script>alert(1)</script>", "a\x00b\nc", "中文", "x" * 500, r"\$\frac"]
+    found = bp.Comparison({}, tuple(trial(name, name, 10) for name in names))
+    series = report.scaling_figure([1], np.ones((len(names), 1)), labels=names, xlabel=names[0])
+    for figure in (report.comparison_figure(found), series):
+        svg = to_svg(figure, "c", "".join(names))
+        assert "<script" not in svg
+        assert "\x00" not in svg
+        assert len(svg) < 60_000
+        for literal in ("$x^2$ and $", "&lt;script&gt;", "a b c", "中文", r"\$\frac"):
+            assert svg.count(literal) >= 2  # in the picture and in its description
 
 
 def test_tick_labels():
