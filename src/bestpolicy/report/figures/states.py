@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MOST_STATES = 200
 MOST_GAPS = 15
 _MOST_STEPS = 12
+_MOST_NUMBERS = 30  # columns in which a number can be read
 _MOST_TILES = 600
 _LONGEST_TICK = 14
 _NUMBERS = Labels()
@@ -182,7 +183,7 @@ def _by_step(estimates: Estimates, states: IntArray, labels: Labels) -> Figure:
         bar = _colour_bar(figure, mesh, policy, "action")
         named = range(actions) if actions <= 12 else range(0)
         bar.set_ticks(named, labels=[_short(labels.action(a)) for a in named])
-        if table.size <= 400:
+        if len(states) <= _MOST_NUMBERS:
             for (row, column), action in np.ndenumerate(table):
                 policy.text(column + 0.5, row + 0.5, str(action), ha="center", va="center", color="white", fontsize=7.5)
         _colour_bar(figure, _heat_map(value, np.ma.asarray(estimates.values[np.ix_(stages, states)])), value, "value")
