@@ -308,7 +308,7 @@ def listed(studies) -> dict[str, float | None]:
     ],
 )
 def test_pages_of_studies_of_all_kinds(studies, listed, name, said, resumes, request):
-    if name in ("certified", "sample budget spent"):
+    if name in ("certified", "sample budget spent", "finished without a guarantee"):
         request.getfixturevalue("undrawn")
     page = report.report_page(studies, name=name, bounds=False)
     outline = check_page(page)
@@ -603,6 +603,7 @@ def test_wrong_input_gives_one_error_line(certified, tmp_path, monkeypatch):
         assert_one_error_line(run(*arguments), expected)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
 def test_without_the_extra_one_line_says_how_to_get_it(certified, tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
@@ -611,6 +612,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(certified, tmp_path, monk
     assert not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_demo_ends_with_a_page(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["bestpolicy.cli.demo"], "INSTANCES", ("universal",))
     done = run("demo", "--output", tmp_path)
