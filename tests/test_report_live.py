@@ -17,7 +17,7 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.report.live import LivePage, Server
-from tests.test_report_page import PROGRAM, check_page, make_study
+from tests.test_report_page import PROGRAM, advance, check_page, make_study, undrawn  # noqa: F401 (a fixture)
 
 
 @contextmanager
@@ -42,6 +42,7 @@ def get(server: Server, path: str = "/", host: str | None = None, method: str = 
         connection.close()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_only_this_machine_is_answered(tmp_path):
     make_study(tmp_path / "run.db", steps=2, epsilon=0.001)
     with serving(tmp_path / "run.db") as server:
@@ -64,6 +65,7 @@ def test_only_this_machine_is_answered(tmp_path):
         assert int(headers["Content-Length"]) > 1000
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_version_follows_the_run_and_the_file_is_not_touched(tmp_path):
     path = tmp_path / "run.db"
     make_study(path, steps=1, epsilon=0.001)
@@ -73,10 +75,7 @@ def test_the_version_follows_the_run_and_the_file_is_not_touched(tmp_path):
         assert f'data-version="{before}"' in get(server)[1]
         assert hashlib.sha256(path.read_bytes()).hexdigest() == content
         study = bp.Study.resume(path)  # the writer's lock is free, though the page is being served
-        simulator = bp.ExactSimulator(bp.instances.load("two-state"))
-        for _ in range(2):
-            for query in study.ask():
-                study.tell(query, simulator.sample(query.pulls, query.rng()))
+        advance(study, 2)
         deadline = time.monotonic() + 20
         while (now := get(server, "/version")[1]) == before and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -84,8 +83,21 @@ def test_the_version_follows_the_run_and_the_file_is_not_touched(tmp_path):
         assert f"{study.samples:,}" in get(server)[1]
         study.close()
         path.rename(tmp_path / "gone.db")  # what was shown stays
-        time.sleep(1)
         assert get(server)[0] == 200
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_page_rests_but_shows_the_end_at_once(tmp_path):
+    path = tmp_path / "run.db"
+    make_study(path, steps=1, epsilon=0.001)
+    page = LivePage(path)
+    page._not_before = time.monotonic() + 1000
+    version, text = page.look()
+    study = bp.Study.resume(path)
+    advance(study, 1)
+    assert page.look() == (version, text)
+    study.stop()
+    assert "interrupted" in page.look()[1]
 
 
 def test_a_port_that_is_taken(tmp_path):
@@ -99,7 +111,7 @@ def test_a_port_that_is_taken(tmp_path):
 
 
 def test_the_command_serves_until_ctrl_c(tmp_path):
-    make_study(tmp_path / "run.db", steps=1)
+    make_study(tmp_path / "run.db", steps=0)
     process = subprocess.Popen(
         [PROGRAM, "watch", "run.db", "--no-open"],
         stdout=subprocess.PIPE,

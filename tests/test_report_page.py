@@ -8,6 +8,7 @@ import io
 import json
 import re
 import sys
+from dataclasses import asdict
 from html.parser import HTMLParser
 from math import inf
 from pathlib import Path
@@ -19,10 +20,15 @@ from hypothesis import strategies as st
 
 import bestpolicy as bp
 from bestpolicy import report
+from bestpolicy.algorithms import GSS
+from bestpolicy.algorithms.protocol import Request
+from bestpolicy.compare import InstanceBound, Skipped, Trial
 from bestpolicy.report import words
-from bestpolicy.report.accounts import find_grid, from_result, from_store
+from bestpolicy.report.accounts import from_result, from_store
+from bestpolicy.report.labels import Labels
+from bestpolicy.report.layout import find_grid
 from bestpolicy.report.live import study_version
-from bestpolicy.study import Outcome
+from bestpolicy.store import Store
 from tests.models import random_mdp
 from tests.test_cli import assert_one_error_line, run
 
@@ -36,14 +42,19 @@ def make_study(path: Path, name: str = "study", model: str = "two-state", steps:
     origin = {"model": model, "fingerprint": mdp.fingerprint, "rewards": "bernoulli"}
     asked = {"epsilon": 0.3, "delta": 0.05, "algorithm": "tight", "seed": 0} | settings
     study = bp.Study(mdp.problem, store=path, name=name, origin=origin, **asked)
-    simulator = bp.ExactSimulator(mdp)
     if steps is None:
-        bp.drive(study, simulator)
-        return
+        bp.drive(study, bp.ExactSimulator(mdp))
+    else:
+        advance(study, steps, model)
+    study.close()
+
+
+def advance(study: bp.Study, steps: int, model: str = "two-state") -> None:
+    """Answer what a study asks, so many times."""
+    simulator = bp.ExactSimulator(bp.instances.load(model))
     for _ in range(steps):
         for query in study.ask():
             study.tell(query, simulator.sample(query.pulls, query.rng()))
-    study.close()
 
 
 class Outline(HTMLParser):
@@ -110,6 +121,12 @@ def check_page(page: str) -> Outline:
     return outline
 
 
+@pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """Pages without pictures, where the words are what is tested: most of the time goes into drawing."""
+    monkeypatch.setattr(sys.modules["bestpolicy.report.study_part"], "_pictures", lambda *_: [])
+
+
 def policy_of(outline: Outline) -> list[dict[str, str]]:
     link = next(a for a in outline.named("a") if a.get("id") == "policy-csv")
     assert link["download"] == "policy.csv"
@@ -154,12 +171,26 @@ def test_short_counts():
 
 
 def test_the_winner_of_a_comparison():
-    medians = {"a": {"gss": 1000.0, "tight": 10.0}, "b": {"gss": 30.0, "tight": 10.0}, "c": {"gss": 5.0}}
-    assert words.comparison_headline(medians) == (
+    trials = [trial("gss", "a", 1000), trial("tight", "a", 10), trial("gss", "b", 30), trial("tight", "b", 10)]
+    lone = trial("gss", "c", 5)
+    unsure = trial("quick", "a", 1, certified=False)
+    assert headline(*trials, lone, unsure) == (
         "tight needed the fewest simulator calls on 2 of 2 instances; the next best needed 52 times as many (median)."
     )
-    assert words.comparison_headline({"c": {"gss": 5.0}}) == "gss certified policies on 1 instance."
-    assert words.comparison_headline({}) == "No run was certified."
+    assert headline(lone) == "gss certified policies on 1 instance."
+    assert headline(unsure) == "No algorithm was certified in all its runs."
+    assert headline() == "There are no runs."
+
+
+def trial(algorithm: str, instance: str, samples: int, seed: int = 0, **other) -> Trial:
+    known = {"epsilon": 0.1, "delta": 0.05, "loss": 0.01 * seed, "certified": True, "certified_epsilon": 0.09}
+    return Trial(
+        algorithm, instance, seed, samples=samples, **(known | {"outcome": "certified", "seconds": 0.1} | other)
+    )
+
+
+def headline(*trials: Trial) -> str:
+    return words.comparison_headline(bp.Comparison({}, trials).summary)
 
 
 # ------------------------------------------------------------------------------------------------- studies
@@ -193,6 +224,7 @@ def test_a_certified_study(certified):
     assert again["samples"] == result["samples"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_commands_on_the_page_make_and_check_a_certificate(certified, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = report.report_page(certified, bounds=False)
@@ -207,82 +239,206 @@ def test_the_commands_on_the_page_make_and_check_a_certificate(certified, tmp_pa
     assert "no algorithm could do with fewer" in with_model
 
 
-def test_a_result_in_memory_and_what_was_not_certified():
-    mdp = random_mdp(3)
-    model = bp.ExactSimulator(mdp)
+def test_a_result_in_memory():
+    model = bp.ExactSimulator(random_mdp(3))
     result = bp.identify(model, epsilon=0.5, delta=0.1, algorithm="tight", seed=1)
     outline = check_page(report.report_page(result))
     assert [int(row["action"]) for row in policy_of(outline)] == result.policy.tolist()
     assert "Lower bound for any algorithm" not in outline.facts
-    spent = bp.identify(model, epsilon=0.001, delta=0.1, algorithm="tight", seed=1, max_samples=2000)
-    page = report.report_page(spent)
-    check_page(page)
-    assert "budget of simulator calls is spent" in page
-    nothing = bp.identify(model, epsilon=0.001, delta=0.1, algorithm="gss", seed=1, max_samples=10)
-    page = report.report_page(nothing)
-    check_page(page)
-    assert "nothing is certified yet" in page.lower()
     looked = bp.identify(model, epsilon=0.001, delta=0.1, algorithm="tight", seed=1, max_samples=100)
     assert looked.epsilon == inf  # no proof, so its samples are not in the result
-    outline = check_page(report.report_page(looked))
+    page = report.report_page(looked)
+    outline = check_page(page)
     assert [int(row["action"]) for row in policy_of(outline)] == looked.policy.tolist()
     assert len(outline.named("svg")) == 1
+    assert "budget of simulator calls is spent" in page
 
 
-def test_a_study_that_is_begun_runs_ends_and_goes_on(tmp_path):
+class GivesUp(GSS):
+    """Somebody's own algorithm, which looks once and ends without a certificate."""
+
+    name = "gives-up"
+
+    def predicted_samples(self, problem, gap, epsilon, delta):
+        """Say nothing."""
+        return np.nan
+
+    def run(self, problem, epsilon, delta, rng, own_data=None):
+        """Sample once what gss would, and give up."""
+        request = next(super().run(problem, epsilon, delta, rng, own_data))
+        yield Request(request.pulls)
+        policy = np.zeros((problem.stages, problem.states), dtype=int)
+        return bp.Check(1, request.pulls.total, policy, np.nan, np.nan, False, inf, np.nan, "none")
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory) -> Path:
+    """One file with a study of every kind, each called what it is."""
+    path = tmp_path_factory.mktemp("studies") / "run.db"
+    make_study(path, "begun", steps=0)
+    make_study(path, "waiting", steps=1, algorithm="vqvi")  # answers, but no check yet
+    make_study(path, "running", steps=45, epsilon=0.01)
+    make_study(path, "certified")
+    make_study(path, "sample budget spent", epsilon=0.01, max_samples=2000)
+    make_study(path, "finished without a guarantee", algorithm="plug-in-no-guarantee")
+    make_study(path, "fixed budget", algorithm="plug-in", epsilon=1.0)
+    make_study(path, "gave up", algorithm=GivesUp())
+    make_study(path, "episodic", model="riverswim-episodic", algorithm=None, steps=2)
+    make_study(path, "grid", model="grid", algorithm=None, steps=2)
+    return path
+
+
+@pytest.fixture(scope="module")
+def listed(studies) -> dict[str, float | None]:
+    """What `bestpolicy studies` forecasts."""
+    return {each["name"]: each["forecast"] for each in json.loads(run("studies", studies, "--json").stdout)}
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "resumes"),
+    [
+        ("begun", "This study has just begun", True),
+        ("waiting", "This study has just begun", True),
+        ("running", "The run is not over. About", True),
+        ("certified", "This policy is within", False),
+        ("sample budget spent", "The budget of simulator calls is spent. About", True),
+        ("finished without a guarantee", "this algorithm proves nothing of its policy", False),
+        ("fixed budget", "This policy is within 1 of optimal", False),
+        ("gave up", "two actions may be tied", False),
+    ],
+)
+def test_pages_of_studies_of_all_kinds(studies, listed, name, said, resumes, request):
+    if name in ("certified", "sample budget spent", "finished without a guarantee"):
+        request.getfixturevalue("undrawn")
+    page = report.report_page(studies, name=name, bounds=False)
+    outline = check_page(page)
+    with Store(studies) as store:
+        trace = store.trace(store.find(name))
+        record = store.read(store.find(name))
+    assert said in page
+    assert ("Go on with the run" in page) == resumes
+    assert outline.facts["Simulator calls"] == str(record.samples)
+    forecast = outline.facts.get("Forecast of calls in all")
+    assert forecast == (str(listed[name]) if listed[name] and resumes else None)
+    if trace:  # the policy is the one that the last check certifies, not an estimate
+        assert [int(row["action"]) for row in policy_of(outline)] == trace[-1].policy.ravel().tolist()
+        assert ("The policy of the last check" in page) == (not record.result or not record.result["certified"])
+    else:
+        assert "policy-csv" not in outline.ids
+    provable = name in ("running", "certified", "sample budget spent")
+    assert ("bestpolicy verify certificate.json" in page) == provable
+    assert "8 studies of this problem" in page
+    assert not re.search(r">[^<]*\b(nan|inf)\b[^<]*</(td|dd|h1|p)>", page)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_forecast_is_that_of_the_study_and_a_spent_budget_is_raised(studies):
+    account = from_store(studies, "running")
+    study = bp.Study.resume(studies, "running")
+    assert account.forecast == study.forecast() > study.samples
+    study.close()
+    page = report.report_page(studies, name="sample budget spent", bounds=False)
+    budget = re.search(r"bestpolicy resume [^<]* --max-samples (\d+)", page)
+    assert int(budget[1]) > 2000
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_study_that_ends_and_goes_on(tmp_path):
     path = tmp_path / "run.db"
-    make_study(path, steps=0, epsilon=0.001)
-    begun = report.report_page(path)
-    check_page(begun)
-    assert "has just begun" in begun
-    simulator = bp.ExactSimulator(bp.instances.load("two-state"))
+    make_study(path, steps=4, epsilon=0.001)
     study = bp.Study.resume(path)
-    for _ in range(4):
-        for query in study.ask():
-            study.tell(query, simulator.sample(query.pulls, query.rng()))
-    account = from_store(path)  # while another connection writes
-    assert not account.over
-    assert account.samples == study.samples
-    assert account.forecast == pytest.approx(study.forecast())
-    check_page(report.report_page(path))
+    assert not from_store(path).over  # while another connection writes
     study.stop()
-    assert from_store(path).outcome == Outcome.INTERRUPTED
-    assert "was interrupted" in report.report_page(path)
+    assert "was interrupted" in report.report_page(path, bounds=False)
     goes_on = bp.Study.resume(path)
-    for query in goes_on.ask():
-        goes_on.tell(query, simulator.sample(query.pulls, query.rng()))
-    assert not from_store(path).over  # the stored result is older than the samples
+    advance(goes_on, 1)
+    account = from_store(path)
+    assert not account.over
+    assert account.samples == goes_on.samples
+    assert (account.policy == goes_on.checks[-1].policy).all()
     goes_on.close()
 
 
-@pytest.mark.parametrize("model", ["riverswim-episodic", "grid"])
-def test_episodic_and_grid_pages(tmp_path, model):
-    path = tmp_path / "run.db"
-    make_study(path, model=model, algorithm=None, steps=2)
-    page = report.report_page(path, bounds=False)
-    outline = check_page(page)
+@pytest.mark.parametrize("model", ["episodic", "grid"])
+def test_episodic_and_grid_pages(studies, model):
+    page = report.report_page(studies, name=model, bounds=False)
+    rows = policy_of(check_page(page))
     assert ("The policy on the grid" in page) == (model == "grid")
-    rows = policy_of(outline)
     if model == "grid":
         assert len(rows) == 16
     else:
-        assert [(r["step"], r["state"]) for r in rows[:5]] == [
-            ("0", "0"),
-            ("0", "1"),
-            ("0", "2"),
-            ("0", "3"),
-            ("1", "0"),
-        ]
+        assert [(row["step"], row["state"]) for row in rows[:5]] == [*[("0", str(s)) for s in range(4)], ("1", "0")]
 
 
-def test_two_studies_of_a_problem_are_told(tmp_path):
+def test_a_file_with_several_studies_wants_a_name(studies):
+    with pytest.raises(bp.InvalidInput, match="10 studies"):
+        report.report_page(studies)
+
+
+# ------------------------------------------------------------------------------------------------- labels
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory) -> Path:
+    """A study of FrozenLake, with its certificate."""
+    gymnasium = pytest.importorskip("gymnasium")
+    folder = tmp_path_factory.mktemp("lake")
+    simulator = bp.GymSimulator(gymnasium.make("FrozenLake-v1"), discount=0.5)
+    result = bp.identify(simulator, epsilon=0.3, delta=0.1, seed=0, algorithm="gss", store=folder / "lake.db")
+    result.save(folder / "lake.json")
+    (folder / "policy.json").write_text(json.dumps(result.policy.tolist()))
+    return folder
+
+
+def check_lake(page: str, lake: Path) -> None:
+    rows = policy_of(check_page(page))
+    assert [row["state"] for row in rows] == [*map(str, range(16)), "the end"]
+    assert [int(row["action"]) for row in rows[:16]] == json.loads((lake / "policy.json").read_text())
+    assert "<title>FrozenLake-v1: certified" in page
+
+
+def test_an_environment_is_shown_in_its_own_terms(lake):
+    page = report.report_page(lake / "lake.db")
+    check_lake(page, lake)
+    assert "Grid of 4 by 4 states" in page
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_certificate_knows_the_environment_too(lake):
+    check_lake(report.report_page(lake / "lake.json"), lake)
+
+
+def test_values_are_in_the_units_of_the_environment():
+    gymnasium = pytest.importorskip("gymnasium")
+    simulator = bp.GymSimulator(gymnasium.make("CliffWalking-v1"), discount=0.5)
+    problem, truth = simulator.problem, simulator.truth()
+    labels = Labels.read(simulator.labels, problem)
+    pulls = bp.Pulls(problem.pairs, np.full((1, len(problem.pairs)), 10_000))
+    tally = simulator.sample(pulls, np.random.default_rng(0))
+    policy = truth.policy.reshape(1, -1)
+    found = report.estimate(problem, tally, policy, scale=simulator.reward_scale, offset=labels.reward_offset)
+    own = simulator.env_values(truth.policy_values(truth.policy))
+    np.testing.assert_allclose(found.values[0, : len(own)], own, atol=1e-3)
+    assert found.values.min() < -1
+
+
+def test_hostile_labels_are_text_and_those_that_do_not_fit_are_left_out(tmp_path):
+    problem = bp.instances.load("two-state").problem
+    labels = {"environment": HOSTILE, "states": [HOSTILE, [1, {"a": "é"}]], "actions": ["left", "right", "none"]}
+    read = Labels.read(labels, problem)
+    assert read.state(1) == '[1, {"a": "é"}]'
+    assert read.action(1) == "1"  # three names for two actions
+    assert Labels.read([3], problem) == Labels()
     path = tmp_path / "run.db"
-    make_study(path, "first")
-    make_study(path, "second", seed=1)
-    page = report.report_page(path, name="second", bounds=False)
-    assert "holds 2 studies of this problem" in page
-    with pytest.raises(bp.InvalidInput, match="2 studies"):
-        report.report_page(path)
+    study = bp.Study(problem, epsilon=0.5, delta=0.1, algorithm="tight", seed=0, store=path, labels=labels)
+    advance(study, 30)
+    study.close()
+    page = report.report_page(path)
+    outline = check_page(page)
+    assert len(outline.named("script")) == 1
+    assert not outline.named("img")
+    assert policy_of(outline)[0]["state"] == HOSTILE
+    assert "action left" not in page
 
 
 def test_hostile_names_are_text(tmp_path):
@@ -293,37 +449,40 @@ def test_hostile_names_are_text(tmp_path):
     outline = check_page(report.report_page(path))
     assert len(outline.named("script")) == 1
     assert not outline.named("img")
-    row = {"algorithm": HOSTILE, "instance": HOSTILE, "samples": 10, "certified": True, HOSTILE: HOSTILE}
-    document = {"format": "bestpolicy comparison", "version": 1, "rows": [row], "settings": {HOSTILE: HOSTILE}}
-    outline = check_page(report.report_page(document | {"skipped": [row | {"reason": HOSTILE}]}))
+    found = bp.Comparison(
+        {HOSTILE: HOSTILE}, (trial(HOSTILE, HOSTILE, 10, outcome=HOSTILE),), (Skipped(HOSTILE, HOSTILE, HOSTILE),)
+    )
+    outline = check_page(report.report_page(found))
     assert len(outline.named("script")) == 1
     assert not outline.named("img")
 
 
-def test_a_huge_problem_makes_a_small_page(tmp_path):
+def test_a_huge_problem_makes_a_small_page():
     rng = np.random.default_rng(0)
-    features = rng.dirichlet(np.ones(3), size=(5000, 2))
+    features = rng.dirichlet(np.ones(3), size=(600, 2))
     features[:3, 0] = np.eye(3)
-    problem = bp.Problem(features, horizon=4)
-    mu = np.swapaxes(rng.dirichlet(np.ones(5000), size=(4, 3)), -1, -2)
-    mdp = bp.LinearMDP(problem, theta=rng.uniform(size=(4, 3)), mu=mu)
-    result = bp.identify(bp.ExactSimulator(mdp), epsilon=2.0, delta=0.1, seed=0)
+    problem = bp.Problem(features, horizon=2)
+    mu = np.swapaxes(rng.dirichlet(np.ones(600), size=(2, 3)), -1, -2)
+    mdp = bp.LinearMDP(problem, theta=rng.uniform(size=(2, 3)), mu=mu)
+    result = bp.identify(bp.ExactSimulator(mdp), epsilon=1.0, delta=0.1, seed=0)
     page = report.report_page(result)
     outline = check_page(page)
-    assert len(page.encode()) < 5_000_000
-    assert "The 200 least decided of 5,000 states are drawn." in page
+    assert len(page.encode()) < 1_000_000
+    assert "The 200 least decided of 600 states are drawn." in page
     rows = policy_of(outline)
-    assert len(rows) == 20_000
     assert [int(row["action"]) for row in rows] == result.policy.ravel().tolist()
 
 
 def test_known_grids():
     square = bp.Problem(np.eye(16 * 4).reshape(16, 4, -1), discount=0.9)
-    assert find_grid(square, "grid") == find_grid(square, "B12") == report.Grid(4, 4, "↑↓←→")
-    assert find_grid(square, "FrozenLake-v1").arrows == "←↓→↑"
-    assert find_grid(square, "queue") is None
+    other = Labels()
+    assert find_grid(square, "grid", other) == find_grid(square, "B12", other) == report.Grid(4, 4, "↑↓←→")
+    assert find_grid(square, "", Labels("FrozenLake-v1")).arrows == "←↓→↑"
+    assert find_grid(square, "queue", Labels("Taxi-v3")) is None
+    large = bp.Problem(np.eye(65 * 4).reshape(65, 4, -1), discount=0.9)
+    assert find_grid(large, "", Labels("FrozenLake8x8-v1")) == report.Grid(8, 8, "←↓→↑")
     cliff = bp.Problem(np.eye(49 * 4).reshape(49, 4, -1), discount=0.9)
-    assert find_grid(cliff, "CliffWalking-v1") == report.Grid(4, 12, "↑→↓←")  # not 7 by 7
+    assert find_grid(cliff, "", Labels("CliffWalking-v1")) == report.Grid(4, 12, "↑→↓←")  # not 7 by 7
 
 
 def test_versions_follow_the_checks(tmp_path):
@@ -331,10 +490,8 @@ def test_versions_follow_the_checks(tmp_path):
     make_study(path, steps=0, epsilon=0.001)
     seen = [study_version(path, None)]
     study = bp.Study.resume(path)
-    simulator = bp.ExactSimulator(bp.instances.load("two-state"))
     for _ in range(3):
-        for query in study.ask():
-            study.tell(query, simulator.sample(query.pulls, query.rng()))
+        advance(study, 1)
         seen.append(study_version(path, None))
     study.stop()
     seen.append(study_version(path, None))
@@ -344,44 +501,41 @@ def test_versions_follow_the_checks(tmp_path):
 # ------------------------------------------------------------------------------------------------- comparisons
 
 
-def comparison() -> dict:
-    rows = [
-        {
-            "algorithm": name,
-            "instance": instance,
-            "seed": seed,
-            "epsilon": 0.1,
-            "delta": 0.05,
-            "samples": scale * (seed + 1),
-            "loss": 0.01 * seed,
-            "certified": True,
-            "certified_epsilon": 0.09,
-            "outcome": "certified",
-            "seconds": 0.1,
-        }
+def comparison() -> bp.Comparison:
+    trials = [
+        trial(name, instance, scale * (seed + 1), seed)
         for instance in ("queue", "river")
         for name, scale in (("gss", 10_000), ("tight", 100))
         for seed in range(3)
     ]
-    return {
-        "format": "bestpolicy comparison",
-        "version": 1,
-        "settings": {"epsilon": 0.1, "delta": 0.05, "instances": [{"name": "queue"}], "interrupted": False},
-        "rows": rows,
-        "skipped": [{"algorithm": "gss-e", "instance": "queue", "reason": "it is for episodic problems."}],
-        "lower_bounds": [{"instance": "queue", "samples": 50.0, "reason": "x"}, {"instance": "river", "samples": None}],
-    }
+    return bp.Comparison(
+        {"epsilon": 0.1, "delta": 0.05, "instances": [{"name": "queue"}], "max_samples": 10**6, "interrupted": False},
+        tuple(trials),
+        (Skipped("gss-e", "queue", "it is for episodic problems."),),
+        (InstanceBound("queue", 50.0, "x"), InstanceBound("river", None, "x")),
+    )
 
 
 def test_a_comparison(tmp_path):
     path = tmp_path / "table.json"
-    path.write_text(json.dumps(comparison()))
+    comparison().save(path)
     page = report.report_page(path)
     check_page(page)
     assert "<h1>tight needed the fewest simulator calls on 2 of 2 instances; the next best needed 100 times" in page
     assert 'data-value="20000.0">20,000</td>' in page
     assert "it is for episodic problems." in page
     assert 'data-value="4.0">4</td>' in page  # 200 over a lower bound of 50
+    assert 'data-value="100.0">100</td>' in page  # times as many as the best
+    assert "<dd>1,000,000</dd>" in page
+    assert "interrupted" not in page
+
+
+def test_a_comparison_tells_of_failures_and_of_what_is_missing():
+    wrong = trial("gss", "queue", 10, loss=0.5)
+    page = report.report_page(bp.Comparison({"interrupted": True}, (wrong,)))
+    check_page(page)
+    assert 'class="number bad" data-value="1">1</td>' in page
+    assert "runs are missing" in page
 
 
 @pytest.mark.parametrize(
@@ -389,17 +543,22 @@ def test_a_comparison(tmp_path):
     [
         ({"version": 2}, "version 2"),
         ({"rows": 3}, "'rows' must be a list"),
-        ({"rows": [{"algorithm": "a"}]}, "row 0 lacks 'instance'"),
-        ({"rows": [{"algorithm": "a", "instance": "b", "samples": "many", "certified": True}]}, "no number of samples"),
+        ({"settings": None}, "'settings' must be"),
+        ({"rows": [{"algorithm": "a"}]}, "entry 0 of 'rows' lacks 'certified'"),
+        ({"rows": [asdict(trial("a", "b", 1)) | {"samples": "many"}]}, "'samples' must be of type int"),
+        ({"rows": [asdict(trial("a", "b", 1)) | {"loss": inf}]}, "'loss' must be of type float"),
+        ({"skipped": [{"algorithm": "a", "instance": "b", "reason": "c", "more": 1}]}, "has 'more' besides"),
     ],
 )
-def test_a_damaged_comparison_says_what_is_wrong(change, words_):
+def test_a_damaged_comparison_says_what_is_wrong(tmp_path, change, words_):
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(comparison().to_dict() | change))
     with pytest.raises(bp.InvalidInput, match=words_):
-        report.report_page(comparison() | change)
+        report.report_page(path)
 
 
 def test_an_empty_comparison_is_a_page():
-    check_page(report.report_page(comparison() | {"rows": []}))
+    check_page(report.report_page(bp.Comparison({}, ())))
 
 
 # ------------------------------------------------------------------------------------------------- commands
@@ -444,6 +603,7 @@ def test_wrong_input_gives_one_error_line(certified, tmp_path, monkeypatch):
         assert_one_error_line(run(*arguments), expected)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
 def test_without_the_extra_one_line_says_how_to_get_it(certified, tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
@@ -452,17 +612,18 @@ def test_without_the_extra_one_line_says_how_to_get_it(certified, tmp_path, monk
     assert not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_demo_ends_with_a_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["bestpolicy.cli.demo"], "INSTANCES", ("universal", "universal-episodic"))
+    monkeypatch.setattr(sys.modules["bestpolicy.cli.demo"], "INSTANCES", ("universal",))
     done = run("demo", "--output", tmp_path)
     assert done.returncode == 0
     assert f"Written: {tmp_path}/report.html" in done.stdout.replace("\n", "")
     page = (tmp_path / "report.html").read_text()
     outline = check_page(page)
-    assert "tight needed the fewest simulator calls on 2 of 2 instances" in page
+    assert "tight needed the fewest simulator calls on universal" in page
     assert "One run in detail: universal" in page
     rows = json.loads((tmp_path / "demo.json").read_text())
-    assert [f"{row['samples']:,}</td>" in page for row in rows] == [True, True]
+    assert [f"{row['samples']:,}</td>" in page for row in rows] == [True]
     assert int(outline.facts["Simulator calls"]) < rows[0]["samples"]
 
 

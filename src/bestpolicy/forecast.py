@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite, isnan, log, nan
+from typing import Any
 
 import numpy as np
 
-from bestpolicy.algorithms import Algorithm
+from bestpolicy.algorithms import Algorithm, make_algorithm
+from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check
 
@@ -52,6 +54,17 @@ def forecast(
     if not isnan(predicted):
         return max(float(predicted), float(last.samples))
     return max(_extrapolated(checks[-_WINDOW:]), float(last.samples))
+
+
+def forecast_from_settings(settings: dict[str, Any], problem: Problem, checks: Sequence[Check]) -> float | None:
+    """What `forecast` says of a study that was stored with these settings; None if it is too early to tell."""
+    try:
+        algorithm = make_algorithm(settings["algorithm"], settings["parameters"])
+    except InvalidInput:  # somebody's own algorithm
+        return None
+    asked = {key: settings[key] for key in ("epsilon", "delta", "reward_scale")}
+    needed = forecast(algorithm, problem, checks, **asked)
+    return needed if 0 < needed < inf else None
 
 
 def _extrapolated(checks: Sequence[Check]) -> float:

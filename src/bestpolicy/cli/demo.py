@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.table import Table
@@ -16,11 +16,13 @@ from bestpolicy.algorithms import ALGORITHMS
 from bestpolicy.bounds.lower import lower_bound
 from bestpolicy.cli.console import notes, output
 from bestpolicy.cli.progress import Progress
+from bestpolicy.compare import Comparison, InstanceBound, Trial
 from bestpolicy.errors import InvalidInput
+from bestpolicy.mdp import LinearMDP
 from bestpolicy.report import write_comparison_and_run
-from bestpolicy.report.comparison import FORMAT, VERSION
 from bestpolicy.run import identify
 from bestpolicy.simulators import ExactSimulator
+from bestpolicy.study import Result
 
 INSTANCES = (
     "queue",
@@ -58,14 +60,19 @@ class Row:
     seconds: float
 
 
-def run_instance(name: str, delta: float, seed: int, progress: Progress) -> Row:
-    """Certify a policy of an instance, within 5 % of the largest possible value."""
-    mdp = instances.load(name)
+def certify(mdp: LinearMDP, algorithm: str | None, delta: float, seed: int, progress: Progress) -> Result:
+    """Certify a policy of a model, within 5 % of the largest possible value."""
     epsilon = 0.05 * float(mdp.problem.value_limits[0])
-    result = identify(ExactSimulator(mdp), epsilon=epsilon, delta=delta, seed=seed, progress=progress.show)
+    simulator = ExactSimulator(mdp)
+    return identify(simulator, epsilon=epsilon, delta=delta, algorithm=algorithm, seed=seed, progress=progress.show)
+
+
+def row_of(mdp: LinearMDP, result: Result) -> Row:
+    """What the table says of a run."""
+    epsilon, delta = result.asked_epsilon, result.delta
     formula = ALGORITHMS[result.algorithm]().predicted_samples(mdp.problem, mdp.gap, epsilon, delta)
     return Row(
-        instance=name,
+        instance=mdp.name,
         algorithm=result.algorithm,
         states=mdp.problem.states,
         actions=mdp.problem.actions,
@@ -76,6 +83,23 @@ def run_instance(name: str, delta: float, seed: int, progress: Progress) -> Row:
         samples=result.samples,
         samples_over_formula=result.samples / formula,
         true_loss=mdp.loss(result.policy),
+        seconds=result.seconds,
+    )
+
+
+def trial_of(mdp: LinearMDP, result: Result) -> Trial:
+    """What a comparison says of a run."""
+    return Trial(
+        algorithm=result.algorithm,
+        instance=mdp.name,
+        seed=result.seed,
+        epsilon=result.asked_epsilon,
+        delta=result.delta,
+        samples=result.samples,
+        loss=mdp.loss(result.policy),
+        certified=result.certified,
+        certified_epsilon=result.epsilon if isfinite(result.epsilon) else None,
+        outcome=str(result.outcome),
         seconds=result.seconds,
     )
 
@@ -94,10 +118,10 @@ def demo(folder: Path, delta: float, seed: int) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad path costs nothing
     console = output()
-    rows = []
     with Progress(notes()) as progress:
-        for name in INSTANCES:
-            rows.append(run_instance(name, delta, seed, progress))
+        models = [instances.load(name) for name in INSTANCES]
+        runs = [(mdp, certify(mdp, None, delta, seed, progress)) for mdp in models]
+    rows = [row_of(mdp, result) for mdp, result in runs]
     headings = ("instance", "algorithm", "S", "A", "d", "ε", "samples", "samples/formula", "true loss", "seconds")
     table = Table(*headings, box=None)
     for row in rows:
@@ -124,42 +148,26 @@ def demo(folder: Path, delta: float, seed: int) -> None:
     console.print(f"Written: {folder / 'demo.json'}, {folder / 'demo.csv'}")
     page = folder / "report.html"
     try:
-        write_page(rows, page, seed)
+        write_page(runs, page)
     except InvalidInput as error:  # without the extra `report`
         notes().print(f"Note: no page was written: {error}")
     else:
         console.print(f"Written: {page} (open it in a browser)")
 
 
-def write_page(rows: list[Row], path: Path, seed: int) -> None:
+def write_page(runs: list[tuple[LinearMDP, Result]], path: Path) -> None:
     """Write the page of the demo: the paper's algorithms beside `tight` and the lower bounds, and one run in detail."""
-    runs: list[dict[str, Any]] = []
-    bounds: list[dict[str, Any]] = []
-    shown = None
+    trials: list[Trial] = []
+    bounds: list[InstanceBound] = []
+    shown: tuple[Result, LinearMDP] | None = None
     with Progress(notes()) as progress:
-        for row in rows:
-            mdp = instances.load(row.instance)
-            result = identify(
-                ExactSimulator(mdp),
-                epsilon=row.epsilon,
-                delta=row.delta,
-                algorithm="tight",
-                seed=seed,
-                progress=progress.show,
-            )
-            own = {"instance": row.instance, "seed": seed, "epsilon": row.epsilon, "delta": row.delta}
-            tight = {"algorithm": result.algorithm, "samples": result.samples, "loss": mdp.loss(result.policy)}
-            runs.append(
-                own
-                | {"algorithm": row.algorithm, "samples": row.samples, "loss": row.true_loss}
-                | {"certified": row.certified, "seconds": row.seconds}
-            )
-            runs.append(own | tight | {"certified": result.certified, "seconds": result.seconds})
-            bound = lower_bound(mdp, row.epsilon, row.delta, max_seconds=_BOUND_SECONDS)
-            bounds.append({"instance": row.instance, "samples": bound.samples_lower_bound})
-            if shown is None or row.instance == SHOWN:
-                shown = (result, mdp)
+        for mdp, result in runs:
+            sharper = certify(mdp, "tight", result.delta, result.seed, progress)
+            trials += [trial_of(mdp, result), trial_of(mdp, sharper)]
+            bound = lower_bound(mdp, result.asked_epsilon, result.delta, max_seconds=_BOUND_SECONDS)
+            bounds.append(InstanceBound(mdp.name, bound.samples_lower_bound, bound.reason))
+            if shown is None or mdp.name == SHOWN:
+                shown = sharper, mdp
     assert shown is not None
-    settings = {"command": "bestpolicy demo", "seed": seed}
-    document = {"format": FORMAT, "version": VERSION, "settings": settings, "rows": runs, "lower_bounds": bounds}
-    write_comparison_and_run(document, *shown, path)
+    settings = {"command": "bestpolicy demo", "delta": shown[0].delta, "seed": shown[0].seed}
+    write_comparison_and_run(Comparison(settings, tuple(trials), lower_bounds=tuple(bounds)), *shown, path)

@@ -7,15 +7,14 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
-from bestpolicy.algorithms import make_algorithm
 from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
 from bestpolicy.cli.identify import run_study
 from bestpolicy.cli.models import Count, load_model
 from bestpolicy.cli.progress import Replay
 from bestpolicy.errors import InvalidInput
-from bestpolicy.forecast import forecast
+from bestpolicy.forecast import forecast_from_settings
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.store import Record, Store
+from bestpolicy.store import Store
 from bestpolicy.study import Study
 
 
@@ -89,12 +88,14 @@ def _model_of(study: Study, file: str, source: str, given: bool) -> LinearMDP | 
 def studies(file: str, as_json: bool) -> None:
     """List the studies in FILE: what they ask, how far they are, how many samples they may still need."""
     with Store(file) as store:
-        records = [(record, forecast_of(store, record)) for record in map(store.read, map(store.find, store.names()))]
+        numbers = [store.find(name) for name in store.names()]
+        records = [(store.read(n), store.problem(n), store.trace(n)) for n in numbers]
+    listed = [(r, forecast_from_settings(r.settings, problem, checks)) for r, problem, checks in records]
     if as_json:
-        echo_json([asdict(record) | {"forecast": expected} for record, expected in records])
+        echo_json([asdict(record) | {"forecast": expected} for record, expected in listed])
         return
     table = Table("name", "algorithm", "ε", "δ", "samples", "certified ε", "forecast", "outcome", "begun", box=None)
-    for record, expected in records:
+    for record, expected in listed:
         last = record.checks[-1] if record.checks else {}
         known = last.get("epsilon")
         table.add_row(
@@ -109,21 +110,3 @@ def studies(file: str, as_json: bool) -> None:
             record.created,
         )
     output().print(table)
-
-
-def forecast_of(store: Store, record: Record) -> float | None:
-    """Simulator calls that the whole study should need, as `Study.forecast` says; None if it is too early to tell."""
-    settings, number = record.settings, store.find(record.name)
-    try:
-        algorithm = make_algorithm(settings["algorithm"], settings["parameters"])
-    except InvalidInput:  # somebody's own algorithm
-        return None
-    needed = forecast(
-        algorithm,
-        store.problem(number),
-        store.trace(number),
-        epsilon=settings["epsilon"],
-        delta=settings["delta"],
-        reward_scale=settings["reward_scale"],
-    )
-    return needed if 0 < needed < float("inf") else None

@@ -15,9 +15,10 @@ import csv
 import io
 import json
 from dataclasses import asdict, dataclass, fields
+from math import isfinite
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import betaincinv
@@ -27,6 +28,13 @@ from bestpolicy.errors import InvalidInput
 FORMAT = "bestpolicy comparison"
 VERSION = 1
 CONFIDENCE = 0.95  # of the limit on the failure probability
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "float": (float, int),
+    "float | None": (float, int, type(None)),
+}
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,9 @@ class Summary:
     ratio_to_best: float | None
 
 
+Entry = TypeVar("Entry", Trial, Skipped, InstanceBound)
+
+
 @dataclass(frozen=True, repr=False)
 class Comparison:
     """Many algorithms on many instances.
@@ -220,15 +231,15 @@ class Comparison:
             raise InvalidInput(f"this is not a comparison: its format must be {FORMAT!r}.")
         if content.get("version") != VERSION:
             raise InvalidInput(f"version {content.get('version')} of the format is not known here. Upgrade to read it.")
-        try:
-            return cls(
-                settings=dict(content["settings"]),
-                rows=tuple(Trial(**row) for row in content["rows"]),
-                skipped=tuple(Skipped(**entry) for entry in content["skipped"]),
-                lower_bounds=tuple(InstanceBound(**bound) for bound in content["lower_bounds"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"the comparison is damaged ({error}).") from None
+        settings = content.get("settings")
+        if not isinstance(settings, dict):
+            raise InvalidInput("the comparison is damaged: 'settings' must be an object.")
+        return cls(
+            settings=settings,
+            rows=_read(Trial, content, "rows"),
+            skipped=_read(Skipped, content, "skipped"),
+            lower_bounds=_read(InstanceBound, content, "lower_bounds"),
+        )
 
     def to_csv(self) -> str:
         """Return the rows as CSV, with a heading; what is not known is empty."""
@@ -257,6 +268,22 @@ class Comparison:
 def binomial_limit(failures: int, runs: int, confidence: float = CONFIDENCE) -> float:
     """Exact upper confidence limit (Clopper and Pearson) on a probability after so many failures in so many runs."""
     return 1.0 if failures >= runs else float(betaincinv(failures + 1, runs - failures, confidence))
+
+
+def _read(kind: type[Entry], content: dict[str, Any], part: str) -> tuple[Entry, ...]:
+    """Build the entries of one part of a document, each of whose fields must be there and of its type."""
+    entries, types = content.get(part), {field.name: str(field.type) for field in fields(kind)}
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise InvalidInput(f"the comparison is damaged: {part!r} must be a list of objects.")
+    for number, entry in enumerate(entries):
+        where = f"the comparison is damaged: entry {number} of {part!r}"
+        if entry.keys() != types.keys():
+            odd = sorted(entry.keys() ^ types.keys())
+            raise InvalidInput(f"{where} lacks {odd[0]!r}." if odd[0] in types else f"{where} has {odd[0]!r} besides.")
+        for name, value in entry.items():
+            if type(value) not in _TYPES[types[name]] or (isinstance(value, float) and not isfinite(value)):
+                raise InvalidInput(f"{where}: {name!r} must be of type {types[name]}. Got {value!r:.40} instead.")
+    return tuple(kind(**entry) for entry in entries)
 
 
 def _ratio(samples: float, reference: float | None) -> float | None:

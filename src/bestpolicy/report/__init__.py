@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from bestpolicy.bounds.lower import lower_bound
+from bestpolicy.compare import Comparison
+from bestpolicy.compare.comparison import FORMAT
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report.accounts import (
     Account,
-    find_grid,
     from_certificate,
     from_result,
     from_store,
     remembered_model,
 )
-from bestpolicy.report.comparison import FORMAT, Table
 from bestpolicy.report.comparison_part import comparison_part
 from bestpolicy.report.estimates import Estimates, estimate
 from bestpolicy.report.figures import (
@@ -43,6 +43,8 @@ from bestpolicy.report.figures import (
     scaling_figure,
     states_figure,
 )
+from bestpolicy.report.labels import Labels
+from bestpolicy.report.layout import find_grid
 from bestpolicy.report.page import render
 from bestpolicy.report.study_part import study_part
 from bestpolicy.study import Result
@@ -50,7 +52,7 @@ from bestpolicy.study import Result
 BOUND_SECONDS = 5.0
 _SQLITE = b"SQLite format 3\x00"
 
-Source = str | PathLike[str] | Result | dict[str, Any]
+Source = str | PathLike[str] | Result | Comparison
 
 
 def write_report(
@@ -66,8 +68,8 @@ def write_report(
 
     Parameters
     ----------
-    source : path, Result or dict
-        A file of studies (SQLite), a certificate or a comparison (JSON), a result, or the document of a comparison.
+    source : path, Result or Comparison
+        The path of a file of studies (SQLite), a certificate or a comparison (JSON), or one of the last two in memory.
     path : path
     name : str, optional
         Of the study, if the file has several.
@@ -95,34 +97,31 @@ def report_page(
 ) -> str:
     """Return the page as text; the parameters are those of `write_report`."""
     found = read_source(source, name)
-    if isinstance(found, Table):
-        part = comparison_part(found, source=os.fspath(source) if isinstance(source, str | PathLike) else "")
+    if isinstance(found, Comparison):
+        part = comparison_part(found)
         return render(title=f"{part['headline']} – bestpolicy", comparison=part)
     part = describe_study(found, model=model, bounds=bounds, grid=grid)
     return render(title=study_title(found), study=part)
 
 
-def write_comparison_and_run(
-    document: dict[str, Any], result: Result, model: LinearMDP, path: str | PathLike[str]
-) -> None:
+def write_comparison_and_run(found: Comparison, result: Result, model: LinearMDP, path: str | PathLike[str]) -> None:
     """Write a page of a comparison with one of its runs in detail."""
-    table = Table.read(document, "the comparison")
-    comparison = comparison_part(table)
-    known = table.lower_bounds.get(model.name)
+    comparison = comparison_part(found)
+    known = {bound.instance: bound.samples for bound in found.lower_bounds}.get(model.name)
     study = describe_study(from_result(result, model.name), model=model, bounds=known is None, known_bound=known)
     page = render(title=f"{comparison['headline']} – bestpolicy", comparison=comparison, study=study)
     Path(path).write_text(page, encoding="utf-8")
 
 
-def read_source(source: Source, name: str | None = None) -> Account | Table:
+def read_source(source: Source, name: str | None = None) -> Account | Comparison:
     """Find out what a source is and read it."""
     if isinstance(source, Result):
         return from_result(source)
-    if isinstance(source, dict):
-        return Table.read(source, "the comparison")
+    if isinstance(source, Comparison):
+        return source
     if not isinstance(source, str | PathLike):
         raise InvalidInput(
-            f"a report is made of a file, a Result or a comparison. Got {type(source).__name__} instead."
+            f"a report is made of a file, a Result or a Comparison. Got {type(source).__name__} instead."
         )
     path = os.fspath(source)
     if not os.path.isfile(path):
@@ -137,7 +136,7 @@ def read_source(source: Source, name: str | None = None) -> Account | Table:
         text = ""
     document = _parsed(text)
     if isinstance(document, dict) and document.get("format") == FORMAT:
-        return Table.read(document, path)
+        return Comparison.load(path)
     if not isinstance(document, dict) or "format" not in document:
         raise InvalidInput(f"{path} is neither a file of studies (SQLite) nor a certificate or comparison (JSON).")
     return from_certificate(text, path)
@@ -174,7 +173,7 @@ def describe_study(
     if bound is not None and not 1 <= bound < float("inf"):
         bound = None  # says nothing
     if grid is None:
-        layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""))
+        layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""), account.labels)
     else:
         layout = grid if isinstance(grid, Grid) else Grid(*grid)
     return study_part(account, mdp=mdp, lower_bound=bound, grid=layout)
@@ -182,13 +181,13 @@ def describe_study(
 
 def study_title(account: Account) -> str:
     """What the page is called in a browser's tab."""
-    subject = account.model or account.name or "a policy"
-    return f"{subject}: {account.outcome} – bestpolicy"
+    return f"{account.subject or 'a policy'}: {account.outcome} – bestpolicy"
 
 
 __all__ = [
     "Estimates",
     "Grid",
+    "Labels",
     "bounds_figure",
     "comparison_figure",
     "design_figure",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
-from math import inf, isnan
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,19 @@ import scipy
 
 from bestpolicy import instances
 from bestpolicy._version import __version__
-from bestpolicy.algorithms import ALGORITHMS, make_algorithm
 from bestpolicy.certificate import count_attempts
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.estimation import Tally
+from bestpolicy.forecast import forecast_from_settings
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import IntArray, Problem
-from bestpolicy.report.figures.states import Grid
+from bestpolicy.report.labels import Labels
 from bestpolicy.store import Store
 from bestpolicy.study import Outcome, Result
 from bestpolicy.verify import Verification, verify_text
 from bestpolicy.verify.reading import Node, parse
+
+_ENDS = (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,21 +39,24 @@ class Account:
         Of the study; may be hostile.
     problem : Problem
     settings : dict
-        As `Study.settings` has them: epsilon, delta, algorithm, parameters, seed, origin, reward_scale, …
+        As `Study.settings` has them: epsilon, delta, algorithm, parameters, seed, origin, reward_scale, labels, …
     samples, rounds : int
     certified : bool
         Whether what was asked is certified.
     epsilon : float
         What is certified; inf if nothing.
     outcome : str
-    explanation, rule : str
+    rule : str
     checks : list of dict
         The trace; empty if it is not known.
     policy : int array (stages, S), optional
-        The one that the certificate is about, if it is known.
+        That of the last check: what is certified is about it. None before the first check.
     tally : Tally, optional
         The samples, those from elsewhere included.
     versions : dict
+    forecast : float, optional
+        Simulator calls that the whole run should need, as `Study.forecast` says; None if it cannot be said, or if
+        the run has come to its end.
     attempts : int
         Studies of the same problem in the same file.
     warnings : tuple of str
@@ -70,12 +76,12 @@ class Account:
     certified: bool
     epsilon: float
     outcome: str
-    explanation: str
     rule: str
     checks: list[dict[str, Any]]
     policy: IntArray | None
     tally: Tally | None
     versions: dict[str, str]
+    forecast: float | None = None
     attempts: int = 1
     warnings: tuple[str, ...] = ()
     source: str = ""
@@ -89,39 +95,39 @@ class Account:
         return self.outcome != Outcome.RUNNING
 
     @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end, so that it cannot go on."""
+        return self.outcome in _ENDS
+
+    @property
     def model(self) -> str:
         """What the study remembers its model as; empty if nothing."""
         return str(self.settings.get("origin", {}).get("model", ""))
 
+    @cached_property
+    def labels(self) -> Labels:
+        """What states and actions are called."""
+        return Labels.read(self.settings.get("labels"), self.problem)
+
     @property
-    def forecast(self) -> float | None:
-        """Simulator calls that the whole run should need, if that can be said."""
-        settings = self.settings
-        if not self.checks or self.certified or settings["algorithm"] not in ALGORITHMS:
-            return None
-        last, scale = self.checks[-1], settings.get("reward_scale", 1.0)
-        gap = inf if last["gap"] is None else last["gap"] / scale
-        algorithm = make_algorithm(settings["algorithm"], settings["parameters"])
-        needed = algorithm.predicted_samples(self.problem, gap, settings["epsilon"] / scale, settings["delta"])
-        statistic, threshold = last["statistic"] or 0.0, last["threshold"] or inf
-        if isnan(needed) and 0 < statistic < threshold < inf:
-            needed = last["samples"] * (threshold / statistic) ** 2  # widths shrink like the root of the samples
-        return needed if 0 < needed < inf else None
+    def subject(self) -> str:
+        """What the study is about: its model, its environment, or else its own name."""
+        return self.model or self.labels.environment or self.name
 
 
 def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account:
     """Read a study from a file of studies; it may still be running."""
     with Store(path) as store:
         study = store.find(name)
-        record, problem = store.read(study), store.problem(study)
+        record, problem, trace = store.read(study), store.problem(study), store.trace(study)
         parts = [tally for _, _, tally in store.answers(study)]
         own = store.own_data(study)
         prints = [store.read(store.find(other)).fingerprint for other in store.names()]
-    ended = record.result is not None and record.result["samples"] >= record.samples
-    result = record.result if ended and record.result is not None else {}
+    result = record.result or {}
     last = record.checks[-1] if record.checks else {}
     known = last.get("epsilon")
-    account = Account(
+    outcome = str(result.get("outcome", Outcome.RUNNING))
+    return Account(
         name=record.name,
         problem=problem,
         settings=record.settings,
@@ -129,20 +135,19 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
         rounds=record.samples // problem.stages,
         certified=bool(result.get("certified", False)),
         epsilon=inf if known is None else float(known),
-        outcome=str(result.get("outcome", Outcome.RUNNING)),
-        explanation=str(result.get("explanation", "")),
-        rule=str(result.get("rule", last.get("rule", ""))),
+        outcome=outcome,
+        rule=str(last.get("rule", "")),
         checks=record.checks,
-        policy=np.array(result["policy"], dtype=np.int64).reshape(problem.stages, -1) if "policy" in result else None,
+        policy=trace[-1].policy if trace else None,
         tally=_total([*parts, *([] if own is None else [own])]),
         versions=record.versions,
+        forecast=None if outcome in _ENDS else forecast_from_settings(record.settings, problem, trace),
         attempts=max(1, prints.count(record.fingerprint)),
-        warnings=tuple(result.get("warnings", ())),
+        warnings=tuple(record.settings.get("warnings", ())),
         source=os.fspath(path),
         created=record.created,
         seconds=result.get("seconds"),
     )
-    return account if record.checks else replace(account, policy=None)
 
 
 def from_result(result: Result, model: str = "") -> Account:
@@ -164,12 +169,14 @@ def from_result(result: Result, model: str = "") -> Account:
         certified=result.certified,
         epsilon=result.epsilon,
         outcome=str(result.outcome),
-        explanation=result.explanation,
         rule=result.rule,
         checks=[check.to_dict() for check in result.checks],
         policy=None if last is None else last.policy,
         tally=tally,
         versions=_versions(),
+        forecast=None
+        if result.outcome in _ENDS
+        else forecast_from_settings(origin.settings, origin.problem, result.checks),
         attempts=count_attempts(origin),
         warnings=result.warnings,
         source="" if origin.store is None else os.fspath(origin.store),
@@ -202,13 +209,13 @@ def from_certificate(text: str, path: str) -> Account:
             "parameters": run.child("parameters").fields,
             "seed": run.whole("seed", 0, 10**30),
             "reward_scale": claim.number("reward_scale", 1e-300, 1e300),
+            "labels": stated.fields.get("labels"),
         },
         samples=verification.samples,
         rounds=run.whole("rounds", 0),
         certified=claim.fields.get("asked_was_certified") is True,
         epsilon=verification.epsilon,
         outcome=str(Outcome.CERTIFIED) if claim.fields.get("asked_was_certified") is True else "ended early",
-        explanation="",
         rule=claim.text("rule"),
         checks=[],
         policy=claim.array("policy", "i", (problem.stages, problem.states)),
@@ -230,25 +237,6 @@ def remembered_model(account: Account) -> LinearMDP | None:
     except BestPolicyError:
         return None
     return mdp if mdp.fingerprint == origin.get("fingerprint") else None
-
-
-def find_grid(problem: Problem, model: str) -> Grid | None:
-    """Lay out the states of those models that are known to be grids."""
-    if problem.actions != 4:
-        return None
-    grids = {n.lower() for each in instances.catalogue() if each.construct is instances.grid for n in _names(each)}
-    side = int(np.sqrt(problem.states))
-    if model.lower() in grids and side * side == problem.states:
-        return Grid(side, side, "↑↓←→")
-    if "FrozenLake" in model and side * side in (problem.states, problem.states - 1):
-        return Grid(side, side, "←↓→↑")
-    if "CliffWalking" in model and problem.states in (48, 49):
-        return Grid(4, 12, "↑→↓←")
-    return None
-
-
-def _names(instance: Any) -> list[str]:
-    return [name for name in (instance.name, instance.alias) if name]
 
 
 def _total(parts: list[Tally]) -> Tally | None:

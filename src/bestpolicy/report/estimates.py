@@ -64,16 +64,30 @@ class Estimates:
         return [divmod(int(i), self.problem.states) for i in order if np.isfinite(flat[i])]
 
 
-def estimate(problem: Problem, tally: Tally, policy: IntArray | None = None, scale: float = 1.0) -> Estimates:
-    """Estimate the model from a tally; without a policy, the best one of that model is described."""
+def estimate(
+    problem: Problem, tally: Tally, policy: IntArray | None = None, *, scale: float = 1.0, offset: float = 0.0
+) -> Estimates:
+    """Estimate the model from a tally.
+
+    Parameters
+    ----------
+    problem : Problem
+    tally : Tally
+    policy : int array (stages, S), optional
+        The one to describe; by default the best one of the estimated model.
+    scale, offset : float
+        The problem's rewards 0 and 1 are `offset` and `offset + scale` in the user's units.
+    """
     with one_thread():
         white = whitened_problem(problem, g_optimal_design(problem.pair_features, tolerance=1e-2))
         model = least_squares(white.features, tally, ridge=1 / problem.dimension)
         chosen = optimal_plan(white, model.theta, model.mu).policy if policy is None else policy
-        return _describe(white, model, tally, chosen, scale)
+        return _describe(white, model, tally, chosen, scale, offset)
 
 
-def _describe(problem: Problem, model: Estimate, tally: Tally, policy: IntArray, scale: float) -> Estimates:
+def _describe(
+    problem: Problem, model: Estimate, tally: Tally, policy: IntArray, scale: float, offset: float
+) -> Estimates:
     evaluation = evaluate_policy(problem, model.theta, model.mu, policy)
     values = np.clip(evaluation.values, 0.0, problem.value_limits[:, None])
     covariances = _covariances(problem, model, tally, policy, values)
@@ -98,7 +112,7 @@ def _describe(problem: Problem, model: Estimate, tally: Tally, policy: IntArray,
     return Estimates(
         problem,
         policy,
-        values * scale,
+        values * scale + offset * problem.value_limits[:, None],
         value_errors * scale,
         rivals,
         gaps * scale,

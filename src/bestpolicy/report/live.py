@@ -22,7 +22,8 @@ from bestpolicy.report.page import render
 from bestpolicy.store import Store
 
 ADDRESS = "127.0.0.1"
-_REST, _LONGEST_REST = 2.0, 5.0  # times as long as drawing took, and seconds at most, until the page is drawn again
+_OVER = "over"
+_LONGEST_REST = 1.5  # seconds until a page may be drawn again; less if drawing took less
 
 
 class LivePage:
@@ -46,25 +47,26 @@ class LivePage:
     def look(self) -> tuple[str, str]:
         """Return (version, page) of the study as it is now, or as it was a moment ago."""
         with self._lock:
-            if time.monotonic() >= self._not_before:
+            try:
                 self._refresh()
+            except BestPolicyError:
+                if not self._text:
+                    raise
+                # Busy or gone for now: the last page stays.
             return self._version, self._text
 
     def _refresh(self) -> None:
-        began = time.monotonic()
-        try:
-            version = study_version(self._path, self._name)
-            if version != self._version:
-                account = read_source(self._path, self._name)
-                assert isinstance(account, Account)
-                part = describe_study(account, bounds=False)
-                self._text = render(title=study_title(account), study=part, live=version)
-                self._version = version
-        except BestPolicyError:
-            if not self._text:
-                raise
-            # Busy or gone for now: the last page stays.
-        self._not_before = time.monotonic() + min(_REST * (time.monotonic() - began), _LONGEST_REST)
+        version, began = study_version(self._path, self._name), time.monotonic()
+        resting = began < self._not_before and not version.endswith(_OVER)  # the end is shown at once
+        if version == self._version or resting:
+            return
+        account = read_source(self._path, self._name)
+        assert isinstance(account, Account)
+        part = describe_study(account, bounds=False)
+        self._text = render(title=study_title(account), study=part, live=version)
+        self._version = version
+        ended = time.monotonic()
+        self._not_before = ended + min(ended - began, _LONGEST_REST)
 
 
 def study_version(path: str | PathLike[str], name: str | None) -> str:
@@ -72,7 +74,7 @@ def study_version(path: str | PathLike[str], name: str | None) -> str:
     with Store(path) as store:
         record = store.read(store.find(name))
     looks = len(record.checks)
-    return f"{looks}-{record.answers if not looks else 0}-{'over' if record.result else 'running'}"
+    return f"{looks}-{record.answers if not looks else 0}-{_OVER if record.result else 'running'}"
 
 
 class Server(ThreadingHTTPServer):

@@ -8,6 +8,7 @@ import hashlib
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,9 @@ def render(
         import jinja2
     except ImportError:
         raise InvalidInput("a page needs jinja2. Install it with: pip install 'bestpolicy[report]'") from None
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
     scripts = {name: _TEMPLATES.joinpath(f"{name}.js").read_text("utf-8") for name in ("page", "live")}
     used = [scripts["page"], scripts["live"]] if live is not None else [scripts["page"]]
-    return environment.get_template("page.html").render(
+    page: str = _template(jinja2).render(
         title=title,
         study=study,
         comparison=comparison,
@@ -57,6 +51,19 @@ def render(
         script_hashes=[_sha256(script) for script in used],
         version=__version__,
     )
+    return page
+
+
+@cache
+def _template(jinja2: Any) -> Any:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("page.html")
 
 
 def to_csv(columns: list[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from bestpolicy.problem import IntArray, Problem
 from bestpolicy.report.estimates import Estimates
+from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import data_link, to_csv
 
 _ROWS_SHOWN = 500
@@ -16,49 +17,53 @@ _FULL_ROWS = 20_000  # beyond it the file holds the actions alone
 _LARGEST_FILE = 2_500_000
 
 
-def policy_table(problem: Problem, policy: IntArray | None, found: Estimates | None) -> dict[str, Any] | None:
-    """Return the first rows, and all of them as a file; None if no policy is known.
+def policy_table(problem: Problem, policy: IntArray, found: Estimates | None, labels: Labels) -> dict[str, Any]:
+    """Return the first rows, and all of them as a file.
 
     Parameters
     ----------
     problem : Problem
-    policy : int array (stages, S), optional
-        The one that a certificate is about.
+    policy : int array (stages, S)
     found : Estimates, optional
-        Of that policy, or of the best one so far.
+        Of that policy.
+    labels : Labels
     """
-    chosen = policy if policy is not None else None if found is None else found.policy
-    if chosen is None:
-        return None
     columns = [*(["step"] if problem.horizon is not None else []), "state", "action"]
     kept = len(columns)
     if found is not None:
         columns += ["value", "rival", "gap", "gap_error"]
-        kept = len(columns) if chosen.size <= _FULL_ROWS else kept
-    text = to_csv(columns[:kept], (row[:kept] for row in _rows(problem, chosen, found)))
+        kept = len(columns) if policy.size <= _FULL_ROWS else kept
+    text = to_csv(columns[:kept], ([text for text, _ in row[:kept]] for row in _rows(problem, policy, found, labels)))
     return {
         "columns": columns,
-        "rows": list(islice(_rows(problem, chosen, found), _ROWS_SHOWN)),
-        "total": chosen.size,
-        "open": chosen.size <= _ROWS_OPEN,
+        "rows": list(islice(_rows(problem, policy, found, labels), _ROWS_SHOWN)),
+        "total": policy.size,
+        "open": policy.size <= _ROWS_OPEN,
         "csv": data_link(text) if len(text) <= _LARGEST_FILE else "",
-        "certain": policy is not None,
         "estimated": found is not None,
     }
 
 
-def _rows(problem: Problem, policy: IntArray, found: Estimates | None) -> Iterator[list[Any]]:
+def _rows(
+    problem: Problem, policy: IntArray, found: Estimates | None, labels: Labels
+) -> Iterator[list[tuple[str, float | str]]]:
+    """Per step and state, cells of (text, what to sort by)."""
     for stage, actions in enumerate(policy.tolist()):
         for state, action in enumerate(actions):
-            row = [state, action] if problem.horizon is None else [stage, state, action]
-            yield row if found is None else row + _estimates(found, stage, state)
+            row: list[tuple[str, float | str]] = [(str(stage), stage)] if problem.horizon is not None else []
+            row += [(labels.state(state), state), (labels.action(action), action)]
+            yield row if found is None else row + _estimates(found, stage, state, labels)
 
 
-def _estimates(found: Estimates, stage: int, state: int) -> list[Any]:
+def _estimates(found: Estimates, stage: int, state: int, labels: Labels) -> list[tuple[str, float | str]]:
     rival = int(found.rivals[stage, state])
-    gap = [rival, _short(found.gaps[stage, state]), _short(found.gap_errors[stage, state])] if rival >= 0 else [""] * 3
-    return [_short(found.values[stage, state]), *gap]
+    value = _short(found.values[stage, state])
+    if rival < 0:
+        return [value, *[("", "")] * 3]
+    gap, error = _short(found.gaps[stage, state]), _short(found.gap_errors[stage, state])
+    return [value, (labels.action(rival), rival), gap, error]
 
 
-def _short(number: Any) -> float:
-    return float(f"{float(number):.6g}")
+def _short(number: Any) -> tuple[str, float]:
+    value = float(f"{float(number):.6g}")
+    return str(value), value

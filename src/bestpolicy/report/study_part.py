@@ -26,10 +26,13 @@ from bestpolicy.report.figures.states import (
     grid_figure,
     states_figure,
 )
+from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
+from bestpolicy.study import Outcome
 
 _CHECKS_SHOWN = 300
+_PROVING = ("gss", "gss-e", "tight", "adaptive")  # their runs can be saved as certificates
 
 
 @dataclass(frozen=True)
@@ -46,15 +49,15 @@ def study_part(
 ) -> dict[str, Any]:
     """All that a page says of a study."""
     require_matplotlib()
-    found = (
-        None
-        if account.tally is None
-        else estimate(account.problem, account.tally, account.policy, float(account.settings.get("reward_scale", 1.0)))
-    )
+    policy, labels = account.policy, account.labels
+    found = None
+    if account.tally is not None and policy is not None:
+        scale = float(account.settings.get("reward_scale", 1.0))
+        found = estimate(account.problem, account.tally, policy, scale=scale, offset=labels.reward_offset)
     loss = None if mdp is None or account.policy is None else _true_loss(mdp, account)
     return {
         "name": account.name,
-        "model": account.model,
+        "subject": account.subject,
         "headline": words.headline(account, lower_bound),
         "standing": words.standing(account),
         "state": "certified" if account.certified else ("over" if account.over else "running"),
@@ -63,7 +66,8 @@ def study_part(
         "attempts": account.attempts,
         "facts": _facts(account, lower_bound, loss),
         "pictures": _pictures(account, found, lower_bound, grid),
-        "policy": policy_table(account.problem, account.policy, found),
+        "policy": None if policy is None else policy_table(account.problem, policy, found, labels),
+        "as_of": "" if account.certified or not account.checks else words.count(account.checks[-1]["samples"]),
         "checks": _checks(account),
         "assumptions": _assumptions(account, mdp),
         "commands": _commands(account),
@@ -76,9 +80,7 @@ def _facts(account: Account, lower_bound: float | None, loss: float | None) -> l
     settings, problem = account.settings, account.problem
     size = f"{problem.states:,} states, {problem.actions} actions, {problem.dimension} features"
     facts = [
-        Fact(
-            "Certified ε", words.at_most(account.epsilon) if account.epsilon < inf else "nothing yet", account.epsilon
-        ),
+        Fact("Certified ε", words.at_most(account.epsilon) if account.epsilon < inf else "nothing", account.epsilon),
         Fact("Asked ε", words.figure(settings["epsilon"]), settings["epsilon"]),
         Fact("Allowed probability of error δ", words.figure(settings["delta"]), settings["delta"]),
         Fact("Simulator calls", words.count(account.samples), account.samples),
@@ -91,7 +93,7 @@ def _facts(account: Account, lower_bound: float | None, loss: float | None) -> l
         facts.append(Fact("True loss (the model is known)", words.figure(loss, 3), loss))
     facts += [
         Fact("Algorithm", str(settings["algorithm"])),
-        Fact("Statement that certifies", account.rule or "–"),
+        Fact("Statement that certifies", account.rule if account.epsilon < inf else "–"),
         Fact("Problem", f"{size}, {problem.time_description}"),
         Fact("Seed", str(settings["seed"]), settings["seed"]),
     ]
@@ -108,63 +110,66 @@ def _pictures(account: Account, found: Estimates | None, lower_bound: float | No
         pictures += [
             None if grid is None else _on_the_grid(account, found, grid),
             _states(account, found),
-            _gaps(found),
-            _design(found),
+            _gaps(found, account.labels),
+            _design(found, account.labels),
         ]
     return [picture for picture in pictures if picture is not None]
 
 
 def _progress(account: Account, lower_bound: float | None) -> Picture | None:
-    if not account.checks:
+    drawn = [check for check in account.checks if check["statistic"]]
+    if len(drawn) < (2 if account.finished else 1):  # one point shows nothing of how it was reached
         return None
     looks, asked = len(account.checks), account.settings["epsilon"]
     figure = progress_figure(account.checks, asked=asked, forecast=account.forecast, lower_bound=lower_bound)
-    description = f"Curves over simulator calls, {looks} checks: {words.headline(account, lower_bound)}"
+    description = (
+        f"Curves over simulator calls, {words.counted(looks, 'check')}: {words.headline(account, lower_bound)}"
+    )
     return Picture(
         "How the certificate was reached" if account.certified else "How far the run is",
         to_svg(figure, "progress", description),
-        f"Each of the {looks:,} checks looks at all samples so far; the guarantee holds for all looks together.",
+        f"{words.counted(looks, 'check')}, each at all samples so far; the guarantee holds for all of them together.",
     )
 
 
 def _on_the_grid(account: Account, found: Estimates, grid: Grid) -> Picture:
     step = " in the first step" if account.problem.horizon is not None else ""
-    description = f"Grid of {grid.rows} by {grid.columns} states: {_whose(account)}{step}."
+    description = f"Grid of {grid.rows} by {grid.columns} states: the policy{step}."
     return Picture(
         "The policy on the grid",
         to_svg(grid_figure(found, grid), "grid", description),
-        f"Colour is the estimated value. Signs are the actions of {_whose(account)}{step}, pale where the next best "
+        f"Colour is the estimated value. Signs are the actions of the policy{step}, pale where the next best "
         "action is within two standard errors; a dot is a state without a choice.",
     )
 
 
 def _states(account: Account, found: Estimates) -> Picture:
-    problem = account.problem
+    problem, labels = account.problem, account.labels
     low, high = float(found.values[0].min()), float(found.values[0].max())
     used = np.unique(found.policy)
-    listed = ", ".join(map(str, used[:8])) + (", …" if len(used) > 8 else "")
+    listed = ", ".join(map(labels.action, used[:8])) + (", …" if len(used) > 8 else "")
     description = f"Values of the states lie between {low:.3g} and {high:.3g}; the policy plays the actions {listed}."
     bars = "" if problem.horizon is not None else " Bars are two standard errors."
     return Picture(
         "Value and action of each state",
-        to_svg(states_figure(found), "states", description),
-        f"Values of {_whose(account)}, estimated from all samples.{bars} They explain; the guarantee does not rest on "
+        to_svg(states_figure(found, labels), "states", description),
+        f"Values of the policy, estimated from all samples.{bars} They explain; the guarantee does not rest on "
         f"them. {cut_note(problem.states, 'least decided')}",
     )
 
 
-def _gaps(found: Estimates) -> Picture | None:
-    figure, hardest = gaps_figure(found), found.hardest(MOST_GAPS)
+def _gaps(found: Estimates, labels: Labels) -> Picture | None:
+    figure, hardest = gaps_figure(found, labels), found.hardest(MOST_GAPS)
     if figure is None:
         return None
     caption = "How much better the policy's action is than the next best one, where that was hardest to tell."
     if any(found.sureness[place] <= 2 for place in hardest):
         caption += " Orange squares are not settled by the samples, and need not be: either action may do for this ε."
-    description = f"Hardest decisions, first of them {decision(found, *hardest[0])}."
+    description = f"Hardest decisions, first of them {decision(found, *hardest[0], labels)}."
     return Picture("Decisions that were hard", to_svg(figure, "gaps", description), caption)
 
 
-def _design(found: Estimates) -> Picture:
+def _design(found: Estimates, labels: Labels) -> Picture:
     pulls = found.pulls.sum(axis=0)
     state, action = np.unravel_index(pulls.argmax(), pulls.shape)
     share = 100 * pulls.max() / max(pulls.sum(), 1)
@@ -172,22 +177,19 @@ def _design(found: Estimates) -> Picture:
     return Picture(
         "Where the simulator was called",
         to_svg(
-            design_figure(found),
+            design_figure(found, labels),
             "design",
-            f"{pairs} pairs were simulated, most often state {state} with action {action}: {share:.3g} %.",
+            f"{pairs} pairs were simulated, most often state {labels.state(int(state))} with action "
+            f"{labels.action(int(action))}: {share:.3g} %.",
         ),
         f"Share of the calls by state and action, {pairs:,} of {found.problem.mask.sum():,} pairs; blank where there "
         f"were none, because features carry over what is learnt elsewhere. {cut_note(len(pulls), 'most simulated')}",
     )
 
 
-def _whose(account: Account) -> str:
-    return "the policy" if account.policy is not None else "the best policy so far"
-
-
 def _checks(account: Account) -> dict[str, Any]:
     checks = account.checks
-    return {"rows": [*checks[-_CHECKS_SHOWN:]], "total": len(checks), "figure": words.figure, "count": words.count}
+    return {"rows": checks[-_CHECKS_SHOWN:], "total": len(checks), "words": words}
 
 
 def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str, str]]:
@@ -220,43 +222,48 @@ def _commands(account: Account) -> list[tuple[str, str]]:
     """(what for, command) to check and to repeat the run."""
     settings, source = account.settings, shlex.quote(account.source)
     name = f" --name {shlex.quote(account.name)}" if account.name else ""
+    check = "Check it, with code that shares nothing with the run"
+    commands = []
     if account.verification is not None:
-        verify = [("Check the certificate, with code that shares nothing with the run", f"bestpolicy verify {source}")]
-    elif account.source and account.model and account.epsilon < inf:
-        make = f"bestpolicy resume {source}{name} --certificate certificate.json"
-        verify = [
-            ("Write a certificate from the stored samples", make),
-            ("Check it, with code that shares nothing with the run", "bestpolicy verify certificate.json"),
-        ]
-    elif account.epsilon < inf:
-        verify = [
-            ("Write a certificate, in Python", 'result.save("certificate.json")'),
-            ("Check it, with code that shares nothing with the run", "bestpolicy verify certificate.json"),
-        ]
-    else:
-        verify = []
-    if not account.certified and account.source and account.verification is None:
-        resume = f"bestpolicy resume {source}{name}" if account.model else _python_resume(account)
-        verify.insert(0, ("Go on with the run", resume))
+        commands = [(check.replace("it", "the certificate", 1), f"bestpolicy verify {source}")]
+    elif account.epsilon < inf and settings["algorithm"] in _PROVING:
+        make, how = "Write a certificate, in Python", 'result.save("certificate.json")'
+        if account.source and account.model:
+            make = "Write a certificate from the stored samples"
+            how = f"bestpolicy resume {source}{name} --certificate certificate.json"
+        commands = [(make, how), (check, "bestpolicy verify certificate.json")]
+    if account.source and account.verification is None and not account.finished:
+        commands.insert(0, ("Go on with the run", _resume(account)))
     if account.model:
-        parts = ["bestpolicy identify", shlex.quote(account.model), f"--epsilon {settings['epsilon']!r}"]
-        parts += [
-            f"--delta {settings['delta']!r}",
-            f"--algorithm {settings['algorithm']}",
-            f"--seed {settings['seed']}",
-        ]
-        if settings.get("max_samples"):
-            parts.append(f"--max-samples {settings['max_samples']}")
-        if settings["origin"].get("rewards", "bernoulli") != "bernoulli":
-            parts.append(f"--rewards {settings['origin']['rewards']}")
-        return [*verify, ("Repeat the run: the same seed gives the same answer", " ".join(parts))]
-    arguments = f"epsilon={settings['epsilon']!r}, delta={settings['delta']!r}, algorithm={settings['algorithm']!r}"
-    call = f"bestpolicy.identify(simulator, {arguments}, seed={settings['seed']})"
-    return [*verify, ("Repeat the run, in Python: the same seed gives the same answer", call)]
+        again = "Repeat the run: the same seed gives the same answer", _identify(account)
+    else:
+        arguments = f"epsilon={settings['epsilon']!r}, delta={settings['delta']!r}, algorithm={settings['algorithm']!r}"
+        call = f"bestpolicy.identify(simulator, {arguments}, seed={settings['seed']})"
+        again = "Repeat the run, in Python: the same seed gives the same answer", call
+    return [*commands, again]
 
 
-def _python_resume(account: Account) -> str:
-    return f"bestpolicy.drive(bestpolicy.Study.resume({account.source!r}, {account.name!r}), simulator)"
+def _identify(account: Account) -> str:
+    settings = account.settings
+    parts = [f"bestpolicy identify {shlex.quote(account.model)} --epsilon {settings['epsilon']!r}"]
+    parts.append(f"--delta {settings['delta']!r} --algorithm {settings['algorithm']} --seed {settings['seed']}")
+    if settings.get("max_samples"):
+        parts.append(f"--max-samples {settings['max_samples']}")
+    if settings["origin"].get("rewards", "bernoulli") != "bernoulli":
+        parts.append(f"--rewards {settings['origin']['rewards']}")
+    return " ".join(parts)
+
+
+def _resume(account: Account) -> str:
+    """A spent budget must be raised: to twice what was used, or what should be needed with some to spare."""
+    budget = 0
+    if account.outcome == Outcome.BUDGET:
+        budget = max(2 * account.samples, int(float(f"{1.5 * (account.forecast or 0):.2g}")))
+    if not account.model:
+        more = f", max_samples={budget}" * (budget > 0)
+        return f"bestpolicy.drive(bestpolicy.Study.resume({account.source!r}, {account.name!r}{more}), simulator)"
+    more = f" --max-samples {budget}" * (budget > 0)
+    return f"bestpolicy resume {shlex.quote(account.source)} --name {shlex.quote(account.name)}{more}"
 
 
 def _true_loss(mdp: LinearMDP, account: Account) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 from math import floor, inf
 from statistics import median
 
+from bestpolicy.compare import Summary
 from bestpolicy.report.accounts import Account
 from bestpolicy.study import Outcome
 
@@ -15,6 +16,7 @@ _WHY = {
     Outcome.TIME: "The time was up.",
     Outcome.INTERRUPTED: "The run was interrupted.",
     Outcome.GAVE_UP: "The run gave up at its largest number of samples: two actions may be tied.",
+    Outcome.NO_GUARANTEE: "All samples are made, but this algorithm proves nothing of its policy.",
     Outcome.RUNNING: "The run is not over.",
 }
 
@@ -22,6 +24,11 @@ _WHY = {
 def count(number: float) -> str:
     """A number of things: ``41,320``."""
     return f"{number:,.0f}"
+
+
+def counted(number: int, thing: str) -> str:
+    """So many things: ``1 check``, ``1,204 checks``."""
+    return f"{count(number)} {thing}{'' if number == 1 else 's'}"
 
 
 def figure(number: float | None, digits: int = 4) -> str:
@@ -46,7 +53,7 @@ def percent(delta: float) -> str:
 
 def headline(account: Account, lower_bound: float | None = None) -> str:
     """What is certified, in one sentence."""
-    calls = f"{count(account.samples)} simulator call{'' if account.samples == 1 else 's'}"
+    calls = counted(account.samples, "simulator call")
     floor_ = ""
     if lower_bound is not None and lower_bound >= 1:
         floor_ = f"; no algorithm could do with fewer than {count(floor(lower_bound))} on average"
@@ -63,7 +70,8 @@ def headline(account: Account, lower_bound: float | None = None) -> str:
     wanted = "an optimal one" if asked == 0 else f"one within {figure(asked)}"
     if account.epsilon < inf:
         return f"So far this policy is {quality} {promise}, from {calls}. Asked for was {wanted}."
-    return f"Nothing is certified yet, after {calls}. Asked for is {wanted.replace('one', 'a policy', 1)}."
+    nothing, verb = ("Nothing is certified", "was") if account.finished else ("Nothing is certified yet", "is")
+    return f"{nothing}, after {calls}. Asked for {verb} {wanted.replace('one', 'a policy', 1)}."
 
 
 def standing(account: Account) -> str:
@@ -71,10 +79,9 @@ def standing(account: Account) -> str:
     if account.certified:
         return ""
     why = next((text for outcome, text in _WHY.items() if outcome == account.outcome), "")
-    expected = account.forecast
-    if expected is None:
+    if account.forecast is None:
         return why
-    return f"{why} About {count_roughly(expected)} simulator calls should be needed in all."
+    return f"{why} About {count_roughly(account.forecast)} simulator calls should be needed in all."
 
 
 def count_roughly(number: float) -> str:
@@ -84,10 +91,16 @@ def count_roughly(number: float) -> str:
 
 def compact(number: float) -> str:
     """A count where room is scarce: ``166k``, ``1.19G``."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= 0.9995 * size:
             return f"{number / size:.3g}{unit}"
     return f"{number:.3g}"
+
+
+def between(low: float, high: float) -> str:
+    """A range of counts: ``352–464``, or one number if its ends look the same."""
+    ends = dict.fromkeys((compact(low), compact(high)))
+    return "–".join(ends)
 
 
 def times(ratio: float | None) -> str:
@@ -95,14 +108,18 @@ def times(ratio: float | None) -> str:
     return "–" if ratio is None else f"{ratio:.2g}" if ratio < 10 else count_roughly(ratio)
 
 
-def comparison_headline(medians: Mapping[str, Mapping[str, float]]) -> str:
-    """Say which algorithm needed the fewest calls; `medians` are those of certified runs, by instance and algorithm."""
+def comparison_headline(summary: Sequence[Summary]) -> str:
+    """Say which algorithm needed the fewest calls, of those that were always certified."""
+    medians: dict[str, dict[str, float]] = {}
+    for entry in summary:
+        if entry.certified == entry.runs:
+            medians.setdefault(entry.instance, {})[entry.algorithm] = entry.median_samples
     contested = {instance: own for instance, own in medians.items() if len(own) > 1}
     if not contested:
         instances, algorithms = len(medians), {name for own in medians.values() for name in own}
         if not instances:
-            return "No run was certified."
-        return f"{_listed(sorted(algorithms))} certified policies on {instances} instance{'s' * (instances > 1)}."
+            return "No algorithm was certified in all its runs." if summary else "There are no runs."
+        return f"{_listed(sorted(algorithms))} certified policies on {counted(instances, 'instance')}."
     winners = [min(own, key=lambda name: own[name]) for own in contested.values()]
     best = max(dict.fromkeys(winners), key=winners.count)
     ratios = [

@@ -2,83 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import isfinite
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bestpolicy.compare import Comparison, Summary
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import FloatArray
-from bestpolicy.report.figures.drawing import INK, WIDTH, appearance, logarithmic, new_figure, plain, style
+from bestpolicy.report.figures.drawing import INK, SERIES, WIDTH, appearance, logarithmic, new_figure, plain, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_LINES = 80
+_LONGEST = 30  # letters of a name beside the picture
+_ROW_INCHES, _HEADING = 0.19, 1.5  # height of a line, and of an instance's name in lines
 
 
-def comparison_figure(rows: Sequence[Mapping[str, Any]], lower_bounds: Mapping[str, float] | None = None) -> Figure:
+def comparison_figure(found: Comparison) -> Figure:
     """Draw the simulator calls of algorithms on instances, with their spread.
 
     Parameters
     ----------
-    rows : sequence of dict
-        One per run, with instance, algorithm, samples and certified; all instances that fit are drawn, in order.
-    lower_bounds : dict, optional
-        Per instance, the calls that every algorithm needs.
+    found : Comparison
 
     Returns
     -------
     matplotlib.figure.Figure
-        Per instance and algorithm, runs as small dots, the middle half as a bar and the median as a symbol, hollow if
-        some run ended without a certificate; the lower bound as a vertical line.
+        Per instance the algorithms, best first: runs as small dots, the middle half as a bar and the median as a
+        symbol, a hollow square if some run ended without a certificate; the lower bound as a vertical line.
     """
-    lines = lines_of(rows)[:MOST_LINES]
-    if not lines:
-        raise InvalidInput("there are no runs to draw. Give rows with instance, algorithm and samples.")
-    algorithms = list(dict.fromkeys(algorithm for _, algorithm in lines))
-    position, heights, labels = 0.0, [], []
-    for index, (instance, _) in enumerate(lines):
-        first = index == 0 or lines[index - 1][0] != instance
-        position += 0.75 if first and index else 0.0
-        heights.append(position)
-        labels.append(plain(instance) if first else "")
-        position += 0.5
-    figure, (axis,) = new_figure(WIDTH, max(1.6, 0.9 + 0.36 * position))
-    seen = set[str]()
+    groups = by_instance(found.summary)
+    if not groups:
+        raise InvalidInput("there are no runs to draw. Give a comparison in which something has run.")
+    bounds = {bound.instance: bound.samples for bound in found.lower_bounds}
+    samples: dict[tuple[str, str], list[int]] = {}
+    for row in found.rows:
+        samples.setdefault((row.instance, row.algorithm), []).append(max(row.samples, 1))
+    drawn = sum(map(len, groups.values()))
+    rows = min(drawn, MOST_LINES) + _HEADING * len(groups)
+    figure, (axis,) = new_figure(WIDTH, 0.75 + _ROW_INCHES * rows)
+    names: dict[float, str] = {}
+    heads: list[int] = []
+    position, left = 0.0, MOST_LINES
     with style():
-        for height, (instance, algorithm) in zip(heights, lines, strict=True):
-            runs = [row for row in rows if (row["instance"], row["algorithm"]) == (instance, algorithm)]
-            number = algorithms.index(algorithm)
-            _spread(axis, height, runs, number, "" if algorithm in seen else plain(algorithm))
-            seen.add(algorithm)
-        _floors(axis, lines, heights, lower_bounds or {})
-        starts = [i for i, label in enumerate(labels) if label]
-        ends = [*starts[1:], len(lines)]
-        middles = [(heights[a] + heights[b - 1]) / 2 for a, b in zip(starts, ends, strict=True)]
-        axis.set_yticks(middles, [labels[i] for i in starts])
+        for instance, entries in groups.items():
+            shown = entries[:left]
+            left -= len(shown)
+            if not shown:
+                break
+            position += _HEADING
+            heads.append(len(names))
+            names[position - 1.0] = _short(instance)
+            _floor(axis, position - 0.45, position + len(shown) - 0.55, bounds.get(instance))
+            for entry in shown:
+                _spread(axis, position, entry, samples[instance, entry.algorithm])
+                names[position] = _short(entry.algorithm)
+                position += 1.0
+        axis.set_yticks(list(names), list(names.values()))
+        for number in heads:
+            axis.get_yticklabels()[number].set_fontweight("bold")
         axis.tick_params(axis="y", length=0)
-        axis.set_ylim(position - 0.1, -0.45)
+        axis.set_ylim(position - 0.4, 0.0)
         axis.set_xlabel("simulator calls")
         logarithmic(axis, "x")
         axis.grid(True, axis="x")
-        columns = min(5, len(seen) + 1)
-        axis.legend(ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, handletextpad=0.4)
+        _legend(axis)
     return figure
 
 
-def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """(instance, algorithm) of the rows that can be drawn, grouped by instance, in order of appearance."""
-    drawn = [row for row in rows if row["samples"] is not None and row["samples"] > 0]
-    instances = dict.fromkeys(row["instance"] for row in drawn)
-    return [
-        (instance, algorithm)
-        for instance in instances
-        for algorithm in dict.fromkeys(row["algorithm"] for row in drawn if row["instance"] == instance)
-    ]
+def by_instance(summary: Sequence[Summary]) -> dict[str, list[Summary]]:
+    """The entries of each instance, those that were always certified first, and then by their medians."""
+    groups: dict[str, list[Summary]] = {}
+    for entry in summary:
+        groups.setdefault(entry.instance, []).append(entry)
+    return {
+        instance: sorted(entries, key=lambda entry: (entry.certified < entry.runs, entry.median_samples))
+        for instance, entries in groups.items()
+    }
 
 
 def scaling_figure(
@@ -139,35 +143,45 @@ def scaling_figure(
     return figure
 
 
-def _spread(axis: Axes, height: float, runs: Sequence[Mapping[str, Any]], number: int, label: str) -> None:
-    samples: FloatArray = np.array([float(row["samples"]) for row in runs if row["samples"]])
-    low, middle, high = np.percentile(samples, (25, 50, 75))
-    look = appearance(number)
-    colour = look["color"]
+def _spread(axis: Axes, height: float, entry: Summary, samples: Sequence[int]) -> None:
+    sure = entry.certified == entry.runs
+    colour = SERIES[0] if sure else SERIES[1]
     if len(samples) > 1:
         axis.plot(samples, np.full(len(samples), height), ".", color=colour, alpha=0.35, markersize=4)
-        axis.plot([low, high], [height, height], color=colour, linewidth=3.5, solid_capstyle="butt", alpha=0.75)
-    sure = all(row.get("certified") for row in runs)
+        quartiles = [max(entry.lower_quartile, 1.0), max(entry.upper_quartile, 1.0)]
+        axis.plot(quartiles, [height, height], color=colour, linewidth=3.5, solid_capstyle="butt", alpha=0.75)
     axis.plot(
-        middle,
+        max(entry.median_samples, 1.0),
         height,
-        **look,
+        marker="o" if sure else "s",
+        color=colour,
         markerfacecolor=colour if sure else "none",
         markeredgewidth=1.4,
-        markersize=6,
+        markersize=5.5,
         linestyle="none",
-        label=label or None,
+        label="certified" if sure else "not always certified",
     )
 
 
-def _floors(
-    axis: Axes, lines: Sequence[tuple[str, str]], heights: Sequence[float], lower_bounds: Mapping[str, float]
-) -> None:
-    label: str | None = "lower bound"
-    for instance in dict.fromkeys(instance for instance, _ in lines):
-        bound = lower_bounds.get(instance)
-        if bound is None or not isfinite(bound) or bound < 1:
-            continue
-        here = [height for height, (own, _) in zip(heights, lines, strict=True) if own == instance]
-        axis.plot([bound, bound], [min(here) - 0.25, max(here) + 0.25], color=INK, linewidth=2.2, label=label)
-        label = None
+def _floor(axis: Axes, top: float, bottom: float, bound: float | None) -> None:
+    if bound is not None and 1 <= bound < inf:
+        axis.plot([bound, bound], [top, bottom], color=INK, linewidth=2.2, label="lower bound")
+
+
+def _legend(axis: Axes) -> None:
+    """One entry a kind of mark, above the picture."""
+    handles, names = axis.get_legend_handles_labels()
+    kinds = dict(zip(names, handles, strict=True))
+    axis.legend(
+        list(kinds.values()),
+        list(kinds),
+        ncols=len(kinds),
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        borderaxespad=0.2,
+        handletextpad=0.4,
+    )
+
+
+def _short(name: str) -> str:
+    return plain(name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…")

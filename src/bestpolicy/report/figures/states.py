@@ -10,7 +10,8 @@ import numpy as np
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FloatArray, IntArray
 from bestpolicy.report.estimates import Estimates
-from bestpolicy.report.figures.drawing import INK, SEQUENCE, SERIES, WIDTH, appearance, new_figure, shades, style
+from bestpolicy.report.figures.drawing import INK, SEQUENCE, SERIES, WIDTH, appearance, new_figure, plain, shades, style
+from bestpolicy.report.labels import Labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 MOST_STATES = 200
 MOST_GAPS = 15
 _MOST_STEPS = 12
+_MOST_NUMBERS = 30  # columns in which a number can be read
 _MOST_TILES = 600
+_LONGEST_TICK = 14
+_NUMBERS = Labels()
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def cut_note(states: int, which: str) -> str:
     return "" if states <= MOST_STATES else f"The {MOST_STATES} {which} of {states:,} states are drawn."
 
 
-def design_figure(estimates: Estimates) -> Figure:
+def design_figure(estimates: Estimates, labels: Labels = _NUMBERS) -> Figure:
     """Draw the share of all simulator calls that each state and action got, summed over steps."""
     problem = estimates.problem
     pulls = estimates.pulls.sum(axis=0).astype(np.float64)
@@ -66,13 +70,13 @@ def design_figure(estimates: Estimates) -> Figure:
     with style():
         mesh = _heat_map(axis, table.T, cmap=shades(), vmin=0.0)
         _colour_bar(figure, mesh, axis, "% of calls")
-        _state_ticks(axis, states, centred=True)
-        _whole_ticks(axis, problem.actions)
+        _state_ticks(axis, states, labels, centred=True)
+        _action_ticks(axis, problem.actions, labels)
         axis.set_ylabel("action")
     return figure
 
 
-def states_figure(estimates: Estimates) -> Figure:
+def states_figure(estimates: Estimates, labels: Labels = _NUMBERS) -> Figure:
     """Draw each state's value and action; per step if episodic.
 
     Returns
@@ -83,7 +87,8 @@ def states_figure(estimates: Estimates) -> Figure:
     """
     problem = estimates.problem
     states = shown_states(-estimates.sureness.min(axis=0))
-    return _by_step(estimates, states) if problem.horizon is not None else _by_state(estimates, states)
+    draw = _by_state if problem.horizon is None else _by_step
+    return draw(estimates, states, labels)
 
 
 def grid_figure(estimates: Estimates, grid: Grid) -> Figure:
@@ -108,7 +113,7 @@ def grid_figure(estimates: Estimates, grid: Grid) -> Figure:
     return figure
 
 
-def gaps_figure(estimates: Estimates) -> Figure | None:
+def gaps_figure(estimates: Estimates, labels: Labels = _NUMBERS) -> Figure | None:
     """Draw the decisions that were hardest, with bars of two standard errors; None if there was nothing to decide."""
     hardest = estimates.hardest(MOST_GAPS)
     if not hardest:
@@ -120,20 +125,22 @@ def gaps_figure(estimates: Estimates) -> Figure | None:
             colour = SERIES[0] if gap > 2 * error else SERIES[1]
             axis.errorbar(gap, row, xerr=2 * error, fmt="o" if gap > 2 * error else "s", color=colour, elinewidth=1.4)
         axis.axvline(0.0, color=INK, linewidth=1.0)
-        axis.set_yticks(range(len(hardest)), [decision(estimates, *place) for place in hardest])
+        axis.set_yticks(range(len(hardest)), [plain(decision(estimates, *place, labels)) for place in hardest])
         axis.set_ylim(len(hardest) - 0.4, -0.6)
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("estimated advantage over the next best action, ± 2 standard errors")
         axis.grid(True, axis="x")
     return figure
 
 
-def decision(estimates: Estimates, stage: int, state: int) -> str:
+def decision(estimates: Estimates, stage: int, state: int, labels: Labels = _NUMBERS) -> str:
     """Name a decision: ``state 3: action 1 over 0``."""
     step = f"step {stage}, " if estimates.problem.horizon is not None else ""
-    return f"{step}state {state}: action {estimates.policy[stage, state]} over {estimates.rivals[stage, state]}"
+    own, rival = (labels.action(int(actions[stage, state])) for actions in (estimates.policy, estimates.rivals))
+    return f"{step}state {labels.state(state)}: action {own} over {rival}"
 
 
-def _by_state(estimates: Estimates, states: IntArray) -> Figure:
+def _by_state(estimates: Estimates, states: IntArray, labels: Labels) -> Figure:
     figure, (axis,) = new_figure(WIDTH, 3.0)
     actions = estimates.policy[0, states]
     position = np.arange(len(states))
@@ -147,18 +154,19 @@ def _by_state(estimates: Estimates, states: IntArray) -> Figure:
                 linestyle="none",
                 elinewidth=1.2,
                 **appearance(int(action)),
-                label=f"action {action}",
+                label=plain(f"action {labels.action(int(action))}"),
             )
         axis.set_ylabel("value")
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.grid(True, axis="y")
         axis.margins(x=0.03)
-        _state_ticks(axis, states, centred=False)
+        _state_ticks(axis, states, labels, centred=False)
         if len(np.unique(actions)) <= 12:
             axis.legend(ncols=6, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, handletextpad=0.2)
     return figure
 
 
-def _by_step(estimates: Estimates, states: IntArray) -> Figure:
+def _by_step(estimates: Estimates, states: IntArray, labels: Labels) -> Figure:
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
     problem = estimates.problem
@@ -173,8 +181,9 @@ def _by_step(estimates: Estimates, states: IntArray) -> Figure:
             policy, np.ma.asarray(table), cmap=palette, norm=BoundaryNorm(np.arange(-0.5, actions), actions)
         )
         bar = _colour_bar(figure, mesh, policy, "action")
-        bar.set_ticks(range(actions) if actions <= 12 else [])
-        if table.size <= 400:
+        named = range(actions) if actions <= 12 else range(0)
+        bar.set_ticks(named, labels=[_short(labels.action(a)) for a in named])
+        if len(states) <= _MOST_NUMBERS:
             for (row, column), action in np.ndenumerate(table):
                 policy.text(column + 0.5, row + 0.5, str(action), ha="center", va="center", color="white", fontsize=7.5)
         _colour_bar(figure, _heat_map(value, np.ma.asarray(estimates.values[np.ix_(stages, states)])), value, "value")
@@ -183,7 +192,7 @@ def _by_step(estimates: Estimates, states: IntArray) -> Figure:
             axis.set_ylabel("step")
             every = max(1, len(stages) // _MOST_STEPS)
             axis.set_yticks(np.arange(len(stages))[::every] + 0.5, [str(h) for h in stages[::every]])
-        _state_ticks(value, states, centred=True)
+        _state_ticks(value, states, labels, centred=True)
     return figure
 
 
@@ -204,7 +213,7 @@ def _signs(axis: Axes, estimates: Estimates, grid: Grid, mesh: Any) -> None:
             va="center",
             color="black" if light else "white",
             alpha=1.0 if sure[state] or not free[state] else 0.5,
-            fontsize=max(6.0, min(13.0, 90.0 / grid.columns)),
+            fontsize=max(6.0, min(13.0, 120.0 / grid.columns)),
         )
 
 
@@ -239,13 +248,19 @@ def _colour_bar(figure: Figure, mesh: Any, axis: Axes, label: str) -> Any:
     return bar
 
 
-def _state_ticks(axis: Axes, states: IntArray, *, centred: bool) -> None:
+def _state_ticks(axis: Axes, states: IntArray, labels: Labels, *, centred: bool) -> None:
     every = max(1, -(-len(states) // 20))
-    shift = 0.5 if centred else 0.0
-    axis.set_xticks(np.arange(len(states))[::every] + shift, [str(s) for s in states[::every]])
+    names = [_short(labels.state(int(s))) for s in states[::every]]
+    axis.set_xticks(np.arange(len(states))[::every] + (0.5 if centred else 0.0), names)
+    for name, tick in zip(names, axis.get_xticklabels(), strict=True):
+        tick.set_rotation(90.0 if len(name) * len(names) > 80 else 0.0)  # letters that fit side by side
     axis.set_xlabel("state")
 
 
-def _whole_ticks(axis: Axes, count: int) -> None:
-    every = max(1, -(-count // 16))
-    axis.set_yticks(np.arange(count)[::every] + 0.5, [str(a) for a in range(0, count, every)])
+def _action_ticks(axis: Axes, actions: int, labels: Labels) -> None:
+    every = max(1, -(-actions // 16))
+    axis.set_yticks(np.arange(actions)[::every] + 0.5, [_short(labels.action(a)) for a in range(0, actions, every)])
+
+
+def _short(label: str) -> str:
+    return plain(label if len(label) <= _LONGEST_TICK else label[: _LONGEST_TICK - 1] + "…")
