@@ -103,7 +103,8 @@ def _statistic(axis: Axes, samples: FloatArray, checks: Sequence[Mapping[str, An
     if good.any():
         axis.plot(samples[good], share[good], color=SERIES[0])
         axis.plot(samples[good][-1], share[good][-1], "o", color=SERIES[0])
-        axis.set_ylim(max(share[good].min(), 1e-4) / 1.5, max(share[good].max(), 1.0) * 2.0)
+        low = min(max(share[good].min(), 1e-4), share[good][-1])  # where it stands must be seen
+        axis.set_ylim(low / 1.5, max(share[good].max(), 1.0) * 2.0)
         logarithmic(axis, "y")
 
 
