@@ -23,7 +23,7 @@ from bestpolicy import report
 from bestpolicy.algorithms import GSS
 from bestpolicy.algorithms.protocol import Request
 from bestpolicy.compare import InstanceBound, Skipped, Trial
-from bestpolicy.report import words
+from bestpolicy.report import accounts, words
 from bestpolicy.report.accounts import from_result, from_store
 from bestpolicy.report.labels import Labels
 from bestpolicy.report.layout import find_grid
@@ -412,11 +412,10 @@ def test_values_are_in_the_units_of_the_environment():
     gymnasium = pytest.importorskip("gymnasium")
     simulator = bp.GymSimulator(gymnasium.make("CliffWalking-v1"), discount=0.5)
     problem, truth = simulator.problem, simulator.truth()
-    labels = Labels.read(simulator.labels, problem)
     pulls = bp.Pulls(problem.pairs, np.full((1, len(problem.pairs)), 10_000))
     tally = simulator.sample(pulls, np.random.default_rng(0))
     policy = truth.policy.reshape(1, -1)
-    found = report.estimate(problem, tally, policy, scale=simulator.reward_scale, offset=labels.reward_offset)
+    found = report.estimate(problem, tally, policy, scale=simulator.reward_scale, offset=simulator.reward_offset)
     own = simulator.env_values(truth.policy_values(truth.policy))
     np.testing.assert_allclose(found.values[0, : len(own)], own, atol=1e-3)
     assert found.values.min() < -1
@@ -635,3 +634,14 @@ def test_a_policy_without_a_choice():
     page = report.report_page(result)
     check_page(page)
     assert "Every policy is optimal" in page
+
+
+def test_values_of_an_own_simulator_are_in_its_units(tmp_path):
+    """V = 10/(1-γ) where every reward is 10, whatever range it is mapped from."""
+    problem = bp.Problem(np.eye(4).reshape(2, 2, 4), discount=0.5)
+    simulator = bp.CallableSimulator(problem, lambda state, action, rng: (10.0, state), reward_range=(-5.0, 15.0))
+    bp.identify(simulator, epsilon=5, delta=0.1, algorithm="tight", seed=0, store=tmp_path / "run.db")
+    account = accounts.from_store(tmp_path / "run.db")
+    low, high = account.reward_range
+    found = report.estimate(account.problem, account.tally, account.policy, scale=high - low, offset=low)
+    np.testing.assert_allclose(found.values, 20.0, atol=0.05)

@@ -90,6 +90,12 @@ class Account:
     seconds: float | None = None
 
     @property
+    def reward_range(self) -> tuple[float, float]:
+        """Lowest and highest reward, in the user's units."""
+        low = float(self.settings.get("reward_offset", 0.0))
+        return low, low + float(self.settings.get("reward_scale", 1.0))
+
+    @property
     def over(self) -> bool:
         """Whether the run has ended."""
         return self.outcome != Outcome.RUNNING
@@ -209,6 +215,7 @@ def from_certificate(text: str, path: str) -> Account:
             "parameters": run.child("parameters").fields,
             "seed": run.whole("seed", 0, 10**30),
             "reward_scale": claim.number("reward_scale", 1e-300, 1e300),
+            "reward_offset": claim.number("reward_offset", -1e300, 1e300),
             "labels": stated.fields.get("labels"),
         },
         samples=verification.samples,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from bestpolicy.problem import Problem
@@ -20,26 +19,21 @@ class Labels:
         Name of the environment; empty if it is not known.
     states, actions : tuple of str
         Names by number; empty where the numbers will do.
-    reward_offset : float
-        The reward that the problem counts as 0.
     """
 
     environment: str = ""
     states: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
-    reward_offset: float = 0.0
 
     @classmethod
     def read(cls, stated: Any, problem: Problem) -> Labels:
         """Take the labels of a study or a certificate; what does not fit the problem is left out."""
         if not isinstance(stated, dict):
             return cls()
-        offset = stated.get("reward_offset")
         return cls(
             str(stated.get("environment") or ""),
             _texts(stated.get("states"), problem.states),
             _texts(stated.get("actions"), problem.actions),
-            float(offset) if isinstance(offset, int | float) and isfinite(offset) else 0.0,
         )
 
     def state(self, number: int) -> str:

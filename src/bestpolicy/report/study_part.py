@@ -52,8 +52,8 @@ def study_part(
     policy, labels = account.policy, account.labels
     found = None
     if account.tally is not None and policy is not None:
-        scale = float(account.settings.get("reward_scale", 1.0))
-        found = estimate(account.problem, account.tally, policy, scale=scale, offset=labels.reward_offset)
+        low, high = account.reward_range
+        found = estimate(account.problem, account.tally, policy, scale=high - low, offset=low)
     loss = None if mdp is None or account.policy is None else _true_loss(mdp, account)
     return {
         "name": account.name,
@@ -206,12 +206,12 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
         for finding in findings
     ]
     trusted = [
-        ("rewards lie in [0, 1]", "checked", "every reward that was told"),
+        ("rewards lie in [{:g}, {:g}]".format(*account.reward_range), "checked", "every reward that was told"),
         ("samples are independent given the sampled pairs", "taken on trust", "no file can show it"),
     ]
     if mdp is None:
         linear = "transition probabilities and mean rewards are linear in the features"
-        trusted.insert(1, (linear, "taken on trust", "bestpolicy check --samples tests it on a model"))
+        trusted.insert(1, (linear, "taken on trust", "identify(..., diagnose=n) tests it from samples"))
     span = account.settings.get("parameters", {}).get("value_span", inf)
     if isinstance(span, float) and isfinite(span):
         trusted.append((f"optimal values differ by at most {span:g} between states", "taken on trust", "value_span"))
