@@ -15,7 +15,7 @@ Weisz 2020); with H instead of 1/(1-γ) if episodic. Here ζ = ζ_rewards + γ·
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import log, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,11 @@ class Misfit:
     estimate: float
     lower: float
     upper: float
+
+    def scaled(self, scale: float) -> Misfit:
+        """Return the same in another unit."""
+        numbers = ("residual", "radius", "estimate", "lower", "upper")
+        return replace(self, **{name: scale * getattr(self, name) for name in numbers})
 
 
 @dataclass(frozen=True)
@@ -134,8 +139,15 @@ class LinearityReport:
         summary = {"verdict": self.verdict, "sentence": self.sentence(), "passed": self.passed}
         return {**summary, **asdict(self), "misspecification": self.misspecification, "extra_loss": self.extra_loss}
 
-    def sentence(self) -> str:
-        """Say what was found, where, by how much, and what it does to a guarantee."""
+    def sentence(self, scale: float = 1.0) -> str:
+        """Say what was found, where, by how much, and what it does to a guarantee.
+
+        Parameters
+        ----------
+        scale : float, optional
+            Your unit of reward: high - low, if rewards were mapped from [low, high] into [0, 1].
+        """
+        rewards = self.rewards.scaled(scale)
         if self.tabular:
             return "Nothing to test: there are as many features as pairs, so every model is linear in them."
         if not self.tested:
@@ -144,19 +156,19 @@ class LinearityReport:
                 "pairs, at least one more than there are features and at least twice each."
             )
         bounds = (
-            f"At the sampled pairs mean rewards are linear in the features up to {_range(self.rewards)}, next-state "
+            f"At the sampled pairs mean rewards are linear in the features up to {_range(rewards)}, next-state "
             f"distributions up to {_range(self.transitions)} in total variation"
         )
         factor = "√d·H²·ζ" if self.episodic else "√d·ζ/(1-γ)²"
-        factor += f", and no policy loses more than {self.value_limit:g}"
-        _, low, high = self.extra_loss
+        factor += f", and no policy loses more than {scale * self.value_limit:g}"
+        _, low, high = (scale * loss for loss in self.extra_loss)
         if self.passed:
             return (
                 f"No sign of misspecification ({self.tested} pairs tested with {self.samples} samples, false-alarm "
                 f"level {self.level:g}). {bounds}; what has not been excluded may cost up to about {high:.2g} on top "
                 f"of epsilon ({factor})."
             )
-        worst = self.worst
+        worst = rewards if self.worst is self.rewards else self.worst
         step = f" at step {worst.stage}" if self.episodic else ""
         what = worst.quantity if worst.next_state is None else f"probability of next state {worst.next_state}"
         return (

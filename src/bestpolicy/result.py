@@ -91,7 +91,7 @@ class Result:
     def __str__(self) -> str:
         policy = np.array2string(self.policy, threshold=200, max_line_width=110)
         facts = f"{self.algorithm}, seed {self.seed}: {self.samples:,} simulator calls in {self.seconds:.3g} s"
-        return "\n".join([self.explanation, *self.warnings, facts, f"policy: {policy}"])
+        return "\n".join([self.explanation, facts, f"policy: {policy}"])
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a certificate, one JSON file from which anyone can check what is certified (`bestpolicy verify`).

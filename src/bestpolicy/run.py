@@ -121,7 +121,7 @@ def linearity_warnings(model: GenerativeModel, samples_per_pair: int, seed: int)
     """Test whether a simulator is linear in its features; return what to warn of."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
     report = check_linearity(model.problem, sample_for_diagnostics(model, samples_per_pair, rng))
-    return () if report.passed else (report.sentence(),)
+    return () if report.passed else (report.sentence(getattr(model, "reward_scale", 1.0)),)
 
 
 def drive(

@@ -187,7 +187,7 @@ class Study:
         store: str | PathLike[str],
         name: str | None = None,
         *,
-        algorithm: Algorithm | None = None,
+        algorithm: str | Algorithm | None = None,
         max_samples: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Study:
@@ -201,7 +201,7 @@ class Study:
         store : path
         name : str, optional
             Needed if the file has several studies.
-        algorithm : Algorithm, optional
+        algorithm : str or Algorithm, optional
             Needed if the study's algorithm is not one of ours.
         max_samples : int, optional
             A new budget, what was used so far included; the old one by default.
@@ -238,18 +238,19 @@ class Study:
 
     @classmethod
     def _from_record(
-        cls, record: Record, problem: Problem, algorithm: Algorithm | None, max_samples: int | None
+        cls, record: Record, problem: Problem, algorithm: str | Algorithm | None, max_samples: int | None
     ) -> Study:
         settings, own = record.settings, algorithm
-        if own is None:
+        if own is None or own == settings["algorithm"]:
             try:
                 own = make_algorithm(settings["algorithm"], settings["parameters"])
             except InvalidInput as error:
                 raise InvalidInput(f"{error} If it is your own, pass it: Study.resume(..., algorithm=...).") from None
-        elif (own.name, parameters_of(own)) != (settings["algorithm"], settings["parameters"]):
+        elif isinstance(own, str) or (own.name, parameters_of(own)) != (settings["algorithm"], settings["parameters"]):
+            got = repr(own) if isinstance(own, str) else f"{own.name!r} with {parameters_of(own)}"
             raise InvalidInput(
                 f"the study was begun with algorithm {settings['algorithm']!r} and {settings['parameters']}. "
-                f"Got {own.name!r} with {parameters_of(own)} instead; pass the same."
+                f"Got {got} instead; pass the same, or leave it out."
             )
         study = cls.__new__(cls)
         budgets = settings.get("budgets") or [(0, settings["max_samples"])]

@@ -89,7 +89,13 @@ class Crew:
             future = self._executor.submit(measure, self._model, query)
         except BrokenExecutor:
             self._replace_executor()
-            future = self._executor.submit(measure, self._model, query)
+            try:
+                future = self._executor.submit(measure, self._model, query)
+            except BrokenExecutor as error:
+                raise SimulatorError(
+                    f"the workers are gone ({one_line(error)}). Give executor= a function that makes an executor, and "
+                    "they will be replaced; nothing that was told is lost."
+                ) from error
         flying[future] = query
 
     def _watch(self, flying: dict[Future[Tally], Query]) -> None:

@@ -106,7 +106,8 @@ def studies(file: str, as_json: bool) -> None:
             f"{record.samples:,}",
             "–" if known is None else f"{known:g}",
             "too early" if expected is None else f"{expected:.2g}",
-            record.result["outcome"] if record.result else "not over",
+            (record.result["outcome"] if record.result else "not over")
+            + (", in doubt" if record.settings.get("warnings") else ""),
             record.created,
         )
     output().print(table)

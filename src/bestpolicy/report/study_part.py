@@ -34,6 +34,8 @@ from bestpolicy.study import Outcome
 _CHECKS_SHOWN = 300
 _PROVING = ("gss", "gss-e", "tight", "adaptive")  # their runs can be saved as certificates
 
+_HOW_TO_TEST = "identify(..., diagnose=n) tests it from samples"
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -60,8 +62,8 @@ def study_part(
         "subject": account.subject,
         "headline": words.headline(account, lower_bound),
         "standing": words.standing(account),
-        "state": "certified" if account.certified else ("over" if account.over else "running"),
-        "outcome": account.outcome,
+        "state": "certified" if account.certified and not account.warnings else "over" if account.over else "running",
+        "outcome": account.outcome + (", in doubt" if account.warnings else ""),
         "warnings": account.warnings,
         "attempts": account.attempts,
         "facts": _facts(account, lower_bound, loss),
@@ -211,7 +213,8 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
     ]
     if mdp is None:
         linear = "transition probabilities and mean rewards are linear in the features"
-        trusted.insert(1, (linear, "taken on trust", "identify(..., diagnose=n) tests it from samples"))
+        tested = ("in doubt", "see the warning") if account.warnings else ("taken on trust", _HOW_TO_TEST)
+        trusted.insert(1, (linear, *tested))
     span = account.settings.get("parameters", {}).get("value_span", inf)
     if isinstance(span, float) and isfinite(span):
         trusted.append((f"optimal values differ by at most {span:g} between states", "taken on trust", "value_span"))

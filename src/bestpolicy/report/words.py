@@ -60,6 +60,8 @@ def headline(account: Account, lower_bound: float | None = None) -> str:
     if account.rule == "no state has two distinct actions":
         return "Every policy is optimal: no state has two distinct actions."
     promise = f"with probability at least {percent(account.settings['delta'])}"
+    if account.warnings:
+        promise += ", if the warning below can be dismissed"
     quality = "optimal" if account.epsilon == 0 else f"within {at_most(account.epsilon)} of optimal"
     if account.certified:
         return f"This policy is {quality} {promise}, from {calls}{floor_}."
@@ -122,6 +124,9 @@ def comparison_headline(summary: Sequence[Summary]) -> str:
         return f"{_listed(sorted(algorithms))} certified policies on {counted(instances, 'instance')}."
     winners = [min(own, key=lambda name: own[name]) for own in contested.values()]
     best = max(dict.fromkeys(winners), key=winners.count)
+    if len(set(winners)) > 1:
+        wins = [f"{name} on {winners.count(name)}" for name in sorted(set(winners), key=lambda n: -winners.count(n))]
+        return f"Fewest simulator calls, of {len(winners)} instances: {_listed(wins)}."
     ratios = [
         min(calls for name, calls in own.items() if name != best) / own[best]
         for own in contested.values()

@@ -180,7 +180,7 @@ def _verify(text: str, model: TrueModel | None) -> Verification:
     except (np.linalg.LinAlgError, ValueError, ArithmeticError) as error:
         reasons.append(f"the numbers cannot be computed with ({error})")
     recomputed = recomputed if recomputed is not None and isfinite(recomputed) else None
-    missed = asked if epsilon > asked else None
+    missed = asked if epsilon > asked * (1 + _RELATIVE) else None
     return Verification(
         not reasons,
         reasons,
