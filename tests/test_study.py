@@ -408,3 +408,23 @@ def test_doubt_is_part_of_what_is_said():
     study.warn("the features do not fit")
     result = bp.drive(study, bp.ExactSimulator(MDP))
     assert result.explanation.endswith("BUT IN DOUBT: the features do not fit")
+
+
+def test_doubt_is_told_in_the_users_own_units():
+    """A wrong aggregation of two states, with rewards in [-90, 10]: what a policy may lose is up to 100/(1-γ)."""
+    features = np.eye(4)[[[0, 1], [2, 3], [2, 3]]]
+    problem = bp.Problem(features, discount=0.5)
+    simulator = bp.CallableSimulator(
+        problem, lambda state, action, rng: ((10.0, 0.0, -90.0)[state], 0), reward_range=(-90.0, 10.0)
+    )
+    result = bp.identify(simulator, epsilon=100, delta=0.1, algorithm="tight", seed=0, diagnose=200)
+    assert "no policy loses more than 200" in result.explanation
+    assert "is 90 off" in result.explanation
+
+
+def test_a_name_resumes_a_study(tmp_path):
+    store = tmp_path / "run.db"
+    bp.Study(MDP.problem, epsilon=0.5, delta=0.1, algorithm="tight", seed=0, store=store).close()
+    bp.Study.resume(store, algorithm="tight").close()
+    with pytest.raises(bp.InvalidInput, match=r"'tight'.*Got 'gss'"):
+        bp.Study.resume(store, algorithm="gss")
