@@ -33,6 +33,7 @@ def reward_table(rewards: Sequence[Sequence[float]] | None) -> RewardTable | Non
     """
     if rewards is None:
         return None
+    table: FloatArray
     try:
         table = np.asarray(rewards, dtype=np.float64)
     except (TypeError, ValueError):

@@ -174,7 +174,7 @@ def _gaps(found: Estimates, labels: Labels) -> Picture | None:
 def _design(found: Estimates, labels: Labels) -> Picture:
     pulls = found.pulls.sum(axis=0)
     state, action = np.unravel_index(pulls.argmax(), pulls.shape)
-    share = 100 * pulls.max() / max(pulls.sum(), 1)
+    share = 100 * int(pulls.max()) / max(int(pulls.sum()), 1)
     pairs = int((pulls > 0).sum())
     return Picture(
         "Where the simulator was called",
