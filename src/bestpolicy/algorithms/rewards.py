@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,8 @@ def reward_table(rewards: Sequence[Sequence[float]] | None) -> RewardTable | Non
         table = np.empty(0)
     if table.ndim != 2 or not ((table >= 0) & (table <= 1)).all():
         raise InvalidInput("rewards must be a table (S, A) of mean rewards in [0, 1]; leave it out to learn them.")
-    return tuple(tuple(float(reward) for reward in row) for row in table)
+    rows: Any = table.tolist()
+    return tuple(tuple(row) for row in rows)
 
 
 def why_not_these(table: Sequence[Sequence[float]] | None, problem: Problem) -> str:
