@@ -106,7 +106,7 @@ class Database:
         try:
             database.execute("SELECT COUNT(*) FROM sqlite_master")
             return database
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             database.close()
             if (error.sqlite_errorcode & 0xFF) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
