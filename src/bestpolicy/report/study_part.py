@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bestpolicy.algorithms import ALGORITHMS
 from bestpolicy.assumptions import check_features, check_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report import words
@@ -32,8 +33,6 @@ from bestpolicy.report.policy_table import policy_table
 from bestpolicy.study import Outcome
 
 _CHECKS_SHOWN = 300
-_PROVING = ("gss", "gss-e", "tight", "adaptive")  # their runs can be saved as certificates
-
 _HOW_TO_TEST = "identify(..., diagnose=n) tests it from samples"
 
 
@@ -229,7 +228,7 @@ def _commands(account: Account) -> list[tuple[str, str]]:
     commands = []
     if account.verification is not None:
         commands = [(check.replace("it", "the certificate", 1), f"bestpolicy verify {source}")]
-    elif account.epsilon < inf and settings["algorithm"] in _PROVING:
+    elif account.epsilon < inf and _writes_certificates(settings["algorithm"]):
         make, how = "Write a certificate, in Python", 'result.save("certificate.json")'
         if account.source and account.model:
             make = "Write a certificate from the stored samples"
@@ -274,3 +273,7 @@ def _true_loss(mdp: LinearMDP, account: Account) -> float:
     assert policy is not None
     scale = float(account.settings.get("reward_scale", 1.0))
     return scale * mdp.loss(policy[0] if mdp.problem.horizon is None else policy)
+
+
+def _writes_certificates(algorithm: str) -> bool:
+    return algorithm in ALGORITHMS and ALGORITHMS[algorithm].about.writes_certificates
