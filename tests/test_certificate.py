@@ -23,7 +23,8 @@ from bestpolicy.stopping import lag
 from bestpolicy.stopping.ellipsoids import SHARES
 from bestpolicy.stopping.verdict import Split
 from bestpolicy.verify import protocol, verify, verify_text
-from bestpolicy.verify.reading import digest
+from bestpolicy.verify.case import Case
+from bestpolicy.verify.reading import Rejected, digest
 from tests.models import near_tie, random_mdp
 from tests.test_cli import assert_one_error_line, run
 
@@ -453,3 +454,15 @@ def test_a_policy_that_is_bad_in_the_given_model_is_reported(documents):
     assert not found.valid
     assert found.true_loss == pytest.approx(worse.loss(array(documents["optimal"]["claim"]["policy"])[0]), abs=1e-9)
     assert "in the given model the policy loses" in str(found)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6], ids=["well conditioned", "nearly singular"])
+def test_features_without_all_ones_are_rejected(scale):
+    """In such features no transition row can sum to 1. Both ways of telling it are tried."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(4, 2, 3))
+    features[:, :, 2] = features[:, :, 0] + scale * features[:, :, 2]
+    with pytest.raises(Rejected, match="all-ones"):
+        Case(features, np.ones((4, 2), bool), 0.5, None)._check_features()
+    features[:, :, 1] = 1.0
+    Case(features, np.ones((4, 2), bool), 0.5, None)._check_features()

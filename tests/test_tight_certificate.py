@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -10,11 +11,12 @@ from scipy.stats import binomtest
 
 import bestpolicy as bp
 from bestpolicy.algorithms.adaptive import Adaptive
+from bestpolicy.algorithms.sampling import AllocationSampling
 from bestpolicy.algorithms.tight import Tight, whitened_problem
 from bestpolicy.design import g_optimal_design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Pulls
+from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence
@@ -234,3 +236,21 @@ def test_adaptive_spends_samples_where_gaps_are_small():
 def test_no_understatement_along_a_run_with_many_states():
     mdp = many_states(250)
     assert not any(understated(mdp, check) for check in finished(mdp, Tight(check_ratio=1.6), epsilon=2.0))
+
+
+@pytest.mark.parametrize("horizon", [None, 3])
+def test_sampling_follows_its_allocation(horizon):
+    """Every batch leads to exactly the wanted number of samples, and all of them together to the shares."""
+    mdp = random_mdp(0, states=4, actions=2, dimension=3, horizon=horizon)
+    problem = mdp.problem
+    shares = np.random.default_rng(0).uniform(1, 2, len(problem.pairs))
+    shares /= shares.sum()
+    sampling, tally = AllocationSampling.of(shares, problem.stages), Tally.empty(problem, problem.pairs)
+    for samples in (50, 173, 174, 2000):
+        tally += ExactSimulator(mdp).sample(sampling.until(samples, tally), np.random.default_rng(samples))
+        assert tally.samples == samples
+        assert np.abs(tally.pulls - samples * np.tile(shares / problem.stages, (problem.stages, 1))).max() <= 1.5
+    # With another allocation the samples so far count: what is already there is not drawn again.
+    turned = replace(sampling, allocation=sampling.allocation[:, ::-1])
+    tally += ExactSimulator(mdp).sample(turned.until(200_000, tally), np.random.default_rng(1))
+    assert np.abs(tally.pulls - 200_000 * turned.allocation).max() <= 1.5
