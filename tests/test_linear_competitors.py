@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
-from bestpolicy.algorithms import ALGORITHMS, LAVI, LSPIG, OPPQ, PPQ, LinearPlugIn, make_algorithm, parameters_of
+from bestpolicy.algorithms import ALGORITHMS, LAVI, LSPIG, OPPQ, PPQ, LinearPlugIn, Task, make_algorithm, parameters_of
 from bestpolicy.algorithms.protocol import Algorithm
 from bestpolicy.algorithms.rewards import lower_rewards
 from bestpolicy.algorithms.rollouts import mean_return
@@ -52,7 +52,7 @@ def sampled(mdp: bp.LinearMDP, rng: np.random.Generator) -> Answer:
 
 def play(algorithm: Algorithm, mdp: bp.LinearMDP, epsilon: float, delta: float, answer: Answer):
     """Run an algorithm without a study; yield its checks and the tallies it was given, in pairs."""
-    run = algorithm.run(mdp.problem, epsilon, delta, np.random.default_rng(0))
+    run = algorithm.run(Task(mdp.problem, epsilon, delta, np.random.default_rng(0)))
     request = next(run)
     history = []
     while True:

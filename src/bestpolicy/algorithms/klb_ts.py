@@ -48,7 +48,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.sampling import MAX_ROUNDS
 from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, TabularPlan, equal_pulls, plan
 from bestpolicy.errors import InvalidInput
@@ -107,15 +107,9 @@ class KLBTS:
         """Nothing can be said from the gap alone: the cost depends on the variances too."""
         return float("nan")
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Track the allocation of the empirical model until its policy is certified optimal."""
+        problem, delta = task.problem, task.delta
         tally = yield Request(equal_pulls(problem, 1))
         look = Look.at(problem, tally)
         check = look.check(problem, tally, delta)

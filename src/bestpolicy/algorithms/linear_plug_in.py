@@ -22,9 +22,9 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design.anchors import anchors, why_no_anchors
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.estimation import Pulls
 from bestpolicy.planning import optimal_plan
 from bestpolicy.problem import Problem
 
@@ -65,10 +65,9 @@ class LinearPlugIn:
         confidence = log(2 * len(anchors(problem).pairs) / delta)
         return ceil(2 * confidence / ((1 - problem.continuation) ** 6 * useful(epsilon, problem) ** 2))
 
-    def run(
-        self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Sample once, plan once."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         needed = self.predicted_samples(problem, inf, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, "linear plug-in budget (own proof)")
         samples = self.samples_per_anchor(problem, epsilon, delta)

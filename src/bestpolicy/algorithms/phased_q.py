@@ -24,9 +24,8 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, table
-from bestpolicy.estimation import Tally
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check
@@ -60,15 +59,9 @@ class PhasedQ:
         phases, samples = phases_and_samples(problem, epsilon, delta)
         return len(problem.pairs) * phases * samples
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Make T backups of m samples a pair."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
         budget = FixedBudget(problem, epsilon, samples_in_all, "phased Q-learning (own proof)")
         phases, samples = phases_and_samples(problem, epsilon, delta)

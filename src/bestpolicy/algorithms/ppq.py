@@ -27,9 +27,9 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design.anchors import barycentric_spanner
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.estimation import Pulls
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
@@ -70,10 +70,9 @@ class PPQ:
         confidence = log(2 * problem.dimension * phases / delta)
         return phases, ceil(8 * growth**2 * confidence / (remaining**6 * epsilon**2))
 
-    def run(
-        self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Repeat value iteration from fresh samples of d pairs."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         needed = self.predicted_samples(problem, inf, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, "PPQ-Learning budget (own proof)")
         phases, samples = self.sizes(problem, epsilon, delta)
