@@ -235,7 +235,8 @@ class Study:
         try:
             _check_budget(max_samples, record)
             study = cls._from_record(record, problem, algorithm, max_samples)
-            study._replay(file, progress)
+            with one_thread():
+                study._replay(file, progress)
         except BaseException:
             file.close()
             raise
@@ -282,7 +283,7 @@ class Study:
         self._past = Past.read(file, self.algorithm.name, own_data, told)
         self._replaying = True
         self._start(own_data)
-        for first, following in self._past.complete_requests():
+        for first, following in self._past.complete:
             batch = Batch()
             while told and told[0][0] < following:
                 query, _, tally = told.popleft()
@@ -494,7 +495,7 @@ class Study:
         elif self._past.rebuilt:  # what was decided has not been stored yet
             self._request = replace(known, looks=len(self.checks), decided=request.decided)
             self._unsaved.append((position, self._request))
-        if position >= len(self._past.complete_requests()):
+        if position >= len(self._past.complete):
             self._issue()
 
     def _issue(self) -> None:

@@ -22,8 +22,9 @@ and no design can do better than the inverse of the right side, which is returne
 never increases Σ_j q_j^p. *Proof.* By Gauss and Markov q_j(w') = min {Σ_k a_k²/w'_k : Σ_k a_k x_k = c_j}. The choice
 a_jk = w_k x_kᵀΛ(w)⁻¹c_j is feasible, and optimal at w' = w. With v_jk = a_jk²/(w_k q_j), whose sum over k is 1,
 Jensen's inequality gives q_j(w')^p ≤ q_j^p Σ_k v_jk (w_k/w'_k)^p; so Σ_j q_j(w')^p ≤ Σ_k (w_k/w'_k)^p w_k g_k, with
-equality at w' = w. The right side is least on the simplex at w'_k ∝ w_k g_k^{1/(p+1)}. ∎ At a minimum g_k is the same at all pairs
-with weight and not larger elsewhere, so λ_j ∝ q_j^{p+1} makes the certificate tight up to the difference of norms.
+equality at w' = w. The right side is least on the simplex at w'_k ∝ w_k g_k^{1/(p+1)}. ∎ At a minimum g_k is
+the same at all pairs with weight and not larger elsewhere, so λ_j ∝ q_j^{p+1} makes the certificate tight up to the
+difference of norms.
 """
 
 from __future__ import annotations
