@@ -29,8 +29,9 @@ class Fidgety(GSS):
     requests: int = 10_000
     pulls: int = 1
 
-    def run(self, problem, epsilon, delta, rng, own_data=None):  # type: ignore[no-untyped-def]
+    def run(self, task):  # type: ignore[no-untyped-def]
         """Ask the same few samples of four pairs again and again."""
+        problem = task.problem
         pulls = bp.Pulls(problem.pairs[:4], np.full((problem.stages, 4), self.pulls))
         for _ in range(self.requests):
             yield Request(pulls)

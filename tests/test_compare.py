@@ -58,14 +58,15 @@ class Liar:
     def predicted_samples(self, problem, gap, epsilon, delta):
         return float("nan")
 
-    def run(self, problem, epsilon, delta, rng, own_data=None):
+    def run(self, task):
+        problem = task.problem
         if self.complaint == DIE:
             os._exit(1)
         if self.complaint:
             raise bp.InvalidInput(self.complaint)
         yield Request(bp.Pulls(problem.pairs, np.ones((1, len(problem.pairs)), int)))
         policy = np.array([self.policy])
-        return bp.Check(1, len(problem.pairs), policy, 1.0, 0.0, True, epsilon, 1.0, "a lie", {})
+        return bp.Check(1, len(problem.pairs), policy, 1.0, 0.0, True, task.epsilon, 1.0, "a lie", {})
 
 
 def without_seconds(comparison: bp.Comparison) -> list[Trial]:

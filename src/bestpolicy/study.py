@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from math import inf
 from os import PathLike
 from typing import Any
@@ -145,6 +146,7 @@ class Study:
                 f"algorithm must be an Algorithm or the name of one ({known}). Got {algorithm!r} instead."
             )
         self.algorithm = find_algorithm(algorithm, problem)
+        _require_task(self.algorithm)
         self.name = word("name", name)
         self.origin: dict[str, str] = settings["origin"]
         self.failures: int = settings.get("failures", 0)
@@ -553,6 +555,15 @@ class Study:
             self.checks[-1] = replace(self.checks[-1], proof=None)
         scale = self.reward_scale
         self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
+
+
+def _require_task(algorithm: Algorithm) -> None:
+    """Refuse an algorithm that was written for the first versions, with a word on what has changed."""
+    if len(signature(algorithm.run).parameters) > 1:
+        raise InvalidInput(
+            f"run of algorithm {algorithm.name!r} must take one argument, a Task: write `def run(self, task)` and take "
+            "task.problem, task.epsilon, task.delta, task.rng and task.own_data instead of five arguments."
+        )
 
 
 def _has_ended(record: Record, max_samples: int | None) -> bool:

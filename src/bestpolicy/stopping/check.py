@@ -29,10 +29,10 @@ class Check:
         Smallest estimated difference of best and second-best action.
     rule : str
         The statement that certifies.
-    lag : int
-        Number of the lag whose statement that is; 0 for a statement about all samples.
     proof : dict, optional
         What a certificate needs to show it to others: the samples and all that was fixed before them.
+    lag : int
+        Number of the lag whose statement it is; 0 for a statement about all samples.
     """
 
     rounds: int
@@ -44,8 +44,8 @@ class Check:
     epsilon: float
     gap: float
     rule: str
-    lag: int = 0
     proof: dict[str, Any] | None = field(default=None, repr=False)
+    lag: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the check, ready for JSON (those that are not finite become None)."""
