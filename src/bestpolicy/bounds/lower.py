@@ -79,6 +79,8 @@ def lower_bound(
 ) -> LowerBound:
     """Bound the expected samples of every (ε, δ)-correct algorithm from below. Deterministic: needs no seed.
 
+    For episodic problems a second bound, on algorithms that sample every step equally often, comes with it.
+
     Parameters
     ----------
     mdp : LinearMDP
@@ -87,7 +89,7 @@ def lower_bound(
     tolerance : float, optional
         Stop when the search gap is below this; after 30 iterations a gap of 1 % will do.
     max_seconds : float, optional
-        Return the best bound found by then.
+        Return the best bounds found by then. An episodic search spends up to a third of it on the bound on rounds.
     rewards : {"bernoulli", "deterministic"}, optional
         Law of the rewards: 1 with probability r(s,a) and else 0, or always r(s,a) and known to be so.
     also : iterable of Alternative, optional
