@@ -92,6 +92,15 @@ def test_rows_are_those_of_single_runs():
         assert row.outcome == "certified"
 
 
+def test_ratios_are_to_the_bound_for_any_sampling():
+    mdp = random_mdp(2, states=3, actions=2, dimension=3, horizon=3)
+    found = bp.compare(mdp, "adaptive", epsilon=0.0, delta=0.1, runs=1)
+    bound = bp.bounds.lower_bound(mdp, 0.0, 0.1)
+    assert found.lower_bounds[0].samples == pytest.approx(bound.samples_lower_bound)
+    assert bound.samples_lower_bound < 0.95 * 3 * bound.rounds_lower_bound
+    assert found.summary[0].ratio_to_bound == pytest.approx(found.rows[0].samples / bound.samples_lower_bound)
+
+
 def test_summary_against_plain_numpy():
     found = bp.compare("two-state", ["gss", Tight()], **ASKED, runs=3)
     gss, tight = found.summary

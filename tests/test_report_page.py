@@ -212,6 +212,7 @@ def test_a_certified_study(certified):
     assert float(outline.facts["Certified ε"]) == result["certified_epsilon"] == account.epsilon
     assert outline.facts["Seed"] == "0"
     headline = words.headline(account, float(outline.facts["Lower bound for any algorithm"]))
+    assert "Lower bound if every step is sampled equally often" not in outline.facts
     assert f"<h1>{headline}</h1>" in page
     assert "95\N{NO-BREAK SPACE}%" in headline
     assert "no algorithm could do with fewer than" in headline
@@ -368,6 +369,17 @@ def test_episodic_and_grid_pages(studies, model):
         assert len(rows) == 16
     else:
         assert [(row["step"], row["state"]) for row in rows[:5]] == [*[("0", str(s)) for s in range(4)], ("1", "0")]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_an_episodic_page_has_a_bound_for_any_sampling_and_one_for_rounds(studies, monkeypatch):
+    monkeypatch.setattr(report, "BOUND_SECONDS", 1.0)
+    facts = check_page(report.report_page(studies, name="episodic")).facts
+    free, in_rounds = (
+        float(facts[label])
+        for label in ("Lower bound for any algorithm", "Lower bound if every step is sampled equally often")
+    )
+    assert 1 <= free <= in_rounds <= 6 * free
 
 
 def test_a_file_with_several_studies_wants_a_name(studies):

@@ -103,7 +103,8 @@ class Bound:
     @property
     def key(self) -> str:
         """Everything that decides the result."""
-        return _key(bound=self.mdp.fingerprint, epsilon=self.epsilon, delta=self.delta, seconds=BOUND_SECONDS)
+        asked = {"epsilon": self.epsilon, "delta": self.delta, "seconds": BOUND_SECONDS, "sampling": "any"}
+        return _key(bound=self.mdp.fingerprint, **asked)
 
     @property
     def what(self) -> str:

@@ -46,9 +46,14 @@ class Fact:
 
 
 def study_part(
-    account: Account, *, mdp: LinearMDP | None = None, lower_bound: float | None = None, grid: Grid | None = None
+    account: Account,
+    *,
+    mdp: LinearMDP | None = None,
+    lower_bound: float | None = None,
+    rounds_bound: float | None = None,
+    grid: Grid | None = None,
 ) -> dict[str, Any]:
-    """All that a page says of a study."""
+    """All that a page says of a study; the bounds are simulator calls, of any algorithm and of any in rounds."""
     require_matplotlib()
     policy, labels = account.policy, account.labels
     found = None
@@ -65,7 +70,7 @@ def study_part(
         "outcome": account.outcome + (", in doubt" if account.warnings else ""),
         "warnings": account.warnings,
         "attempts": account.attempts,
-        "facts": _facts(account, lower_bound, loss),
+        "facts": _facts(account, lower_bound, rounds_bound, loss),
         "pictures": _pictures(account, found, lower_bound, grid),
         "policy": None if policy is None else policy_table(account.problem, policy, found, labels),
         "as_of": "" if account.certified or not account.checks else words.count(account.checks[-1]["samples"]),
@@ -77,7 +82,7 @@ def study_part(
     }
 
 
-def _facts(account: Account, lower_bound: float | None, loss: float | None) -> list[Fact]:
+def _facts(account: Account, lower_bound: float | None, rounds_bound: float | None, loss: float | None) -> list[Fact]:
     settings, problem = account.settings, account.problem
     size = f"{problem.states:,} states, {problem.actions} actions, {problem.dimension} features"
     facts = [
@@ -88,6 +93,9 @@ def _facts(account: Account, lower_bound: float | None, loss: float | None) -> l
     ]
     if lower_bound is not None:
         facts.append(Fact("Lower bound for any algorithm", words.count(int(lower_bound)), lower_bound))
+    if rounds_bound is not None:
+        label = "Lower bound if every step is sampled equally often"
+        facts.append(Fact(label, words.count(int(rounds_bound)), rounds_bound))
     if account.forecast is not None:
         facts.append(Fact("Forecast of calls in all", words.count_roughly(account.forecast), account.forecast))
     if loss is not None:
