@@ -183,7 +183,8 @@ def lagged_prior(
     shares = (norms / norms.max()) ** 8
     moment = np.einsum("j,jhd,jhe->hde", shares / shares.sum(), critical, critical, optimize=True)
     values, vectors = np.linalg.eigh(moment)
-    values = np.clip(values, 0.0, None) / values.max()
+    values = values / values.max()
+    values = np.where(values < 1e-9, 0.0, values)  # rounding errors, whose roots would be felt
     loads = np.einsum("jhd,hde->jhe", critical, vectors) ** 2
     log_term = 2 * log(2 / (_SHARES[0] * delta))
     best, chosen = np.inf, np.ones_like(values)
