@@ -641,6 +641,19 @@ def test_an_interrupted_run_ends_like_one_that_was_not(algorithm, name, tmp_path
     assert [check.to_dict() for check in resumed.checks] == [check.to_dict() for check in whole.checks]
 
 
+def test_a_study_that_was_begun_with_longer_phases_is_refused(tmp_path, monkeypatch):
+    """As another version may have written it: what is proved is proved of one schedule, not of two halves."""
+    mdp, store, honest = bp.instances.load("B1"), tmp_path / "run.db", PPQ.phases
+    with monkeypatch.context() as patched:
+        patched.setattr(PPQ, "phases", lambda *arguments: replace(honest(*arguments), ratio=1.0))
+        study = bp.Study(mdp.problem, epsilon=0.7, delta=0.1, algorithm="ppq", seed=3, store=store)
+        (query,) = study.ask()
+        study.tell(query, bp.ExactSimulator(mdp).sample(query.pulls, query.rng()))
+        study.close()
+    with pytest.raises(bp.StoreError, match="other versions may have written it"):
+        bp.Study.resume(store)
+
+
 def test_a_larger_budget_lets_it_end(tmp_path):
     mdp = bp.instances.load("B3")
     model, store = bp.ExactSimulator(mdp), tmp_path / "run.db"
