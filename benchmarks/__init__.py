@@ -1,1 +1,1 @@
-"""Speed, measured against peers in the same run and printed as ratios. `make bench` runs all of them."""
+"""Speed, measured against peers in the same run; `make bench` runs all and fails if a limit is missed."""

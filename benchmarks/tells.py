@@ -13,13 +13,12 @@ from typing import ClassVar
 import numpy as np
 
 import bestpolicy as bp
-from benchmarks.timing import line
+from benchmarks.timing import CLOCK, best_of, line, one_thread, timed
 from bestpolicy.algorithms import GSS, Request
 from bestpolicy.stopping import Check
 from bestpolicy.store import Store
 
 CALLS, PER_QUERY, CALL_SECONDS = 1000, 20, 1e-3
-CLOCK = time.process_time  # others may use the machine, too
 
 
 @dataclass(frozen=True)
@@ -68,40 +67,39 @@ def main() -> None:
     """Time tells into memory, whole requests with the exact simulator, and the share of the store in a slow run."""
     mdp = bp.instances.load("riverswim")
     problem, simulator = mdp.problem, bp.ExactSimulator(mdp)
+    count = 2000
+    seconds, _ = best_of(7, lambda: tell_into_memory(problem, simulator, count))
+    timed(f"{count} tells of small tallies into memory", seconds, count * 1e-4, f"{count / seconds:.3g} tells/s")
+    with one_thread():
+        own = min(driving_seconds(problem, simulator, count) for _ in range(7))
+    more = f"{own / count * 1e6:.3g} µs a request"
+    timed(f"{count} requests driven, sampling apart", own, count * 1e-4, more)
+    seconds, share = min((slow_run(problem) for _ in range(3)), key=lambda run: run[1])
+    what = f"{CALLS} calls of 1 ms, {PER_QUERY} to a query, with a store"
+    line(what, seconds, "store ≤ 5 %", share <= 0.05, f"{share:.2%} in the store")
+
+
+def tell_into_memory(problem: bp.Problem, simulator: bp.ExactSimulator, count: int) -> None:
+    """Tell a study the same small tally again and again."""
     pulls = bp.Pulls(problem.pairs[:4], np.ones((1, 4), np.int64))
     tally = simulator.sample(pulls, np.random.default_rng(0))
-
-    count = 10_000
     study = bp.Study(problem, epsilon=0.1, delta=0.1, seed=0, algorithm=Fidgety(requests=count))
-    started = CLOCK()
     while not study.done:
         for query in study.ask():
             study.tell(query, bp.Tally(tally.pairs, tally.next_counts, tally.next_rewards, tally.squared_rewards))
-    seconds = CLOCK() - started
-    line(
-        f"{count} tells of small tallies into memory",
-        seconds,
-        "≥ 10⁴ tells/s",
-        count / seconds >= 1e4,
-        f"{count / seconds:.3g} tells/s",
-    )
 
-    own = seconds = float("inf")
-    for _ in range(5):  # the best of several, as others may use the machine, too
-        study = bp.Study(problem, epsilon=0.1, delta=0.1, seed=0, algorithm=Fidgety(requests=count // 5))
-        started = CLOCK()
-        with clocked(CLOCK, bp.ExactSimulator, "sample") as simulating:
-            bp.drive(study, simulator)
-        spent = CLOCK() - started
-        if (spent - simulating[0]) / (count // 5) < own:
-            own, seconds = (spent - simulating[0]) / (count // 5), spent
-    line(
-        f"{count // 5} requests driven with the exact simulator",
-        seconds,
-        "≤ 100 µs a request",
-        own <= 1e-4,
-        f"{own * 1e6:.3g} µs a request, sampling apart",
-    )
+
+def driving_seconds(problem: bp.Problem, simulator: bp.ExactSimulator, count: int) -> float:
+    """Return the processor time of a driven run without that of the simulator."""
+    study = bp.Study(problem, epsilon=0.1, delta=0.1, seed=0, algorithm=Fidgety(requests=count))
+    started = CLOCK()
+    with clocked(CLOCK, bp.ExactSimulator, "sample") as simulating:
+        bp.drive(study, simulator)
+    return CLOCK() - started - simulating[0]
+
+
+def slow_run(problem: bp.Problem) -> tuple[float, float]:
+    """Return the seconds of a run with a slow simulator and a store, and the share of the store in them."""
 
     def slow(states, actions, rng):  # type: ignore[no-untyped-def]
         time.sleep(len(states) * CALL_SECONDS)
@@ -119,14 +117,7 @@ def main() -> None:
         started = time.perf_counter()
         bp.drive(study, bp.CallableSimulator(problem, slow, vectorized=True))
         seconds = time.perf_counter() - started
-    share = storing[0] / seconds
-    line(
-        f"{CALLS} calls of 1 ms, {PER_QUERY} to a query, with a store",
-        seconds,
-        "store ≤ 5 %",
-        share <= 0.05,
-        f"{share:.2%} in the store",
-    )
+    return seconds, storing[0] / seconds
 
 
 if __name__ == "__main__":

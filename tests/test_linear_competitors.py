@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
-from bestpolicy.algorithms import ALGORITHMS, LAVI, LSPIG, OPPQ, PPQ, LinearPlugIn, make_algorithm, parameters_of
+from bestpolicy.algorithms import ALGORITHMS, LAVI, LSPIG, OPPQ, PPQ, LinearPlugIn, Task, make_algorithm, parameters_of
 from bestpolicy.algorithms.budget import rounded_up
 from bestpolicy.algorithms.phased_q import Phases
 from bestpolicy.algorithms.protocol import Algorithm
@@ -54,7 +54,7 @@ def sampled(mdp: bp.LinearMDP, rng: np.random.Generator) -> Answer:
 
 def play(algorithm: Algorithm, mdp: bp.LinearMDP, epsilon: float, delta: float, answer: Answer):
     """Run an algorithm without a study; yield its checks and the tallies it was given, in pairs."""
-    run = algorithm.run(mdp.problem, epsilon, delta, np.random.default_rng(0))
+    run = algorithm.run(Task(mdp.problem, epsilon, delta, np.random.default_rng(0)))
     request = next(run)
     history = []
     while True:
@@ -641,14 +641,16 @@ def test_an_interrupted_run_ends_like_one_that_was_not(algorithm, name, tmp_path
     assert [check.to_dict() for check in resumed.checks] == [check.to_dict() for check in whole.checks]
 
 
-def test_a_study_that_was_begun_with_longer_phases_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("answers", [1, 2])
+def test_a_study_that_was_begun_with_longer_phases_is_refused(answers, tmp_path, monkeypatch):
     """As another version may have written it: what is proved is proved of one schedule, not of two halves."""
     mdp, store, honest = bp.instances.load("B1"), tmp_path / "run.db", PPQ.phases
     with monkeypatch.context() as patched:
-        patched.setattr(PPQ, "phases", lambda *arguments: replace(honest(*arguments), ratio=1.0))
+        patched.setattr(PPQ, "phases", lambda *arguments: replace(honest(*arguments), last=1e6))
         study = bp.Study(mdp.problem, epsilon=0.7, delta=0.1, algorithm="ppq", seed=3, store=store)
-        (query,) = study.ask()
-        study.tell(query, bp.ExactSimulator(mdp).sample(query.pulls, query.rng()))
+        for _ in range(answers):
+            (query,) = study.ask()
+            study.tell(query, bp.ExactSimulator(mdp).sample(query.pulls, query.rng()))
         study.close()
     with pytest.raises(bp.StoreError, match="other versions may have written it"):
         bp.Study.resume(store)

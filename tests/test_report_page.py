@@ -263,11 +263,11 @@ class GivesUp(GSS):
         """Say nothing."""
         return np.nan
 
-    def run(self, problem, epsilon, delta, rng, own_data=None):
+    def run(self, task):
         """Sample once what gss would, and give up."""
-        request = next(super().run(problem, epsilon, delta, rng, own_data))
+        request = next(super().run(task))
         yield Request(request.pulls)
-        policy = np.zeros((problem.stages, problem.states), dtype=int)
+        policy = np.zeros((task.problem.stages, task.problem.states), dtype=int)
         return bp.Check(1, request.pulls.total, policy, np.nan, np.nan, False, inf, np.nan, "none")
 
 

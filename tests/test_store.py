@@ -305,6 +305,7 @@ def test_files_of_the_first_version_can_be_read_and_resumed(tmp_path):
     ended = bp.identify(bp.ExactSimulator(MDP), epsilon=0.6, delta=0.1, seed=3, store=store)
     with sqlite3.connect(store) as database:
         database.execute("ALTER TABLE looked DROP COLUMN policy")
+        database.execute("DROP TABLE asked")
         database.execute("PRAGMA user_version = 1")
     database.close()
     with Store(store) as reader:

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
+from bestpolicy.algorithms import Task
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.sampling import AllocationSampling
 from bestpolicy.algorithms.tight import Tight, whitened_problem
@@ -33,7 +34,7 @@ def finished(mdp, algorithm, epsilon, delta=0.05, seed=0):
     """All checks of a run, the last one included."""
     rng = np.random.default_rng(seed)
     simulator, checks = ExactSimulator(mdp), []
-    run = algorithm.run(mdp.problem, epsilon, delta, rng)
+    run = algorithm.run(Task(mdp.problem, epsilon, delta, rng))
     request = next(run)
     while True:
         try:

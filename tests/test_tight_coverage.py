@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
+from bestpolicy.algorithms import Task
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.estimation import Pulls
@@ -70,7 +71,7 @@ def run_is_wrong(mdp, algorithm, delta, seed, *, epsilon=1e-6, checks=10):
     """Whether some check of a run certifies less than the true loss."""
     rng = np.random.default_rng(seed)
     simulator = ExactSimulator(mdp)
-    run = algorithm.run(mdp.problem, epsilon, delta, rng)
+    run = algorithm.run(Task(mdp.problem, epsilon, delta, rng))
     request = next(run)
     try:
         for _ in range(checks):

@@ -31,7 +31,7 @@ import numpy as np
 import scipy
 
 from bestpolicy._version import __version__
-from bestpolicy.design import g_optimal_design, whiten
+from bestpolicy.design import whiten
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.estimation import Tally
 from bestpolicy.files import write_file
@@ -157,9 +157,7 @@ def count_attempts(origin: Origin) -> int:
 
 
 def _proof(problem: Problem, proof: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
-    # The design is a function of the features and the tolerance, so it comes out as it was in the run.
-    features = problem.pair_features
-    design = g_optimal_design(features, tolerance=parameters.get("design_tolerance", 1e-3))
+    features, design = problem.pair_features, proof["design"]
     shared = {
         "transform": _encoded(whiten(features, design).transform, "<f8"),
         "design_pairs": _encoded(problem.pairs[design.indices], "<i8"),

@@ -1,12 +1,12 @@
 """One SQLite file: its tables, its lock, and what can go wrong with files.
 
-Writing is in write-ahead mode, one process at a time: the lock belongs to the operating system, so a killed process
-cannot leave it behind. Readers need no right to write.
+Writing is in write-ahead mode, one process at a time. The writer's lock is SQLite's own, on an empty database beside
+the file: it works on every system, a killed process cannot leave it behind, and a forked one does not inherit it.
+Readers need no right to write.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sqlite3
@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from bestpolicy.errors import InvalidInput, StoreError
 
-SCHEMA = 2
+SCHEMA = 3
 _APPLICATION = 0x62706F6C  # marks the file as ours
 COMPARISONS = 0x62706F63  # marks a file of `bestpolicy compare --store`
 
@@ -34,6 +34,11 @@ CREATE TABLE looked (
     study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, record TEXT NOT NULL, policy BLOB,
     PRIMARY KEY (study, position));
 """  # `policy` is NULL where it is that of the check before
+_REQUESTS = """
+CREATE TABLE asked (
+    study INTEGER NOT NULL REFERENCES study(id), position INTEGER NOT NULL, first INTEGER NOT NULL,
+    looks INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (study, position));
+"""  # `first` is the number of its first query, `looks` the number of checks before it
 
 _REMEDIES = {
     sqlite3.SQLITE_NOTADB: "Give a file that `--store` or Study(store=...) has written",
@@ -56,7 +61,7 @@ class Database:
 
     def __init__(self, path: str | PathLike[str], *, write: bool = False) -> None:
         self.path = os.fspath(path)
-        self._lock: int | None = None
+        self._lock: sqlite3.Connection | None = None
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         if os.path.isdir(self.path):
             raise InvalidInput(f"{self.path} is a folder. Give the path of a file of studies.")
@@ -82,14 +87,18 @@ class Database:
             self._copy.cleanup()
             self._copy = None
         if self._lock is not None:
-            with suppress(FileNotFoundError):  # somebody may have removed the folder
+            with suppress(OSError):  # somebody may have removed the folder; some systems keep what is open
                 os.unlink(self.path + "-lock")
-            os.close(self._lock)
+            self._lock.close()
             self._lock = None
 
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         """Run one statement."""
         return self._connection.execute(statement, values)
+
+    def has_table(self, name: str) -> bool:
+        """Whether the file has a table of that name."""
+        return bool(self.execute("SELECT COUNT(*) FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0])
 
     def executemany(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         """Run one statement for each row."""
@@ -130,7 +139,8 @@ class Database:
         if empty and write:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.executescript(
-                f"BEGIN; PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA}; {_TABLES} COMMIT;"
+                f"BEGIN; PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA}; "
+                f"{_TABLES} {_REQUESTS} COMMIT;"
             )
         elif application != _APPLICATION:
             remedy = _REMEDIES[sqlite3.SQLITE_NOTADB]
@@ -140,9 +150,8 @@ class Database:
         elif version > SCHEMA:
             raise StoreError(f"{self.path} was written by a newer bestpolicy (schema {version}). Upgrade to read it.")
         elif version < SCHEMA and write:
-            self._connection.executescript(
-                f"BEGIN; PRAGMA user_version = {SCHEMA}; ALTER TABLE looked ADD COLUMN policy BLOB; COMMIT;"
-            )
+            policies = "ALTER TABLE looked ADD COLUMN policy BLOB;" if version < 2 else ""
+            self._connection.executescript(f"BEGIN; PRAGMA user_version = {SCHEMA}; {policies} {_REQUESTS} COMMIT;")
         if write:
             self._connection.execute("PRAGMA synchronous = NORMAL")
 
@@ -150,17 +159,27 @@ class Database:
         lock_path = self.path + "-lock"
         while self._lock is None:
             try:
-                lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+                # Never opened where it exists: to close it again would let go of a lock that this process may hold.
+                if not os.path.exists(lock_path):
+                    os.close(os.open(lock_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+                found = os.stat(lock_path)
+            except (FileExistsError, FileNotFoundError):
+                if not os.path.isdir(os.path.dirname(os.path.abspath(lock_path))):
+                    raise StoreError(f"cannot write {self.path}: no such folder.") from None
+                continue  # another process was faster
             except OSError as error:
                 raise StoreError(f"cannot write {self.path}: {error.strerror}.") from None
+            lock = sqlite3.connect(lock_path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.exists(lock_path) and os.path.samestat(os.fstat(lock), os.stat(lock_path)):
+                lock.execute("BEGIN EXCLUSIVE")
+                if os.path.exists(lock_path) and os.path.samestat(found, os.stat(lock_path)):
                     self._lock = lock
                 else:  # its last owner removed it in the meantime
-                    os.close(lock)
-            except BlockingIOError:
-                os.close(lock)
+                    lock.close()
+            except sqlite3.OperationalError as error:
+                lock.close()
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise StoreError(f"cannot write {self.path}: {error}.") from None
                 raise StoreError(
                     f"another process is writing to {self.path}. Wait for it, or use another file."
                 ) from None

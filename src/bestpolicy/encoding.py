@@ -1,8 +1,11 @@
-"""Tallies and policies as plain bytes, never pickled: reading a stranger's file runs no code."""
+"""Tallies, policies and decisions as plain bytes, never pickled: reading a stranger's file runs no code."""
 
 from __future__ import annotations
 
 import io
+import json
+from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -76,3 +79,50 @@ def policy_from_bytes(data: bytes) -> IntArray:
         return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False).astype(np.int64)
     except (ValueError, EOFError, TypeError) as error:
         raise StoreError(f"a stored policy is damaged ({error}).") from None
+
+
+_DTYPES = ("<i8", "<f8", "|b1")
+
+
+def pack(content: dict[str, Any]) -> bytes:
+    """Return nested dicts of arrays, numbers and texts as bytes: their outline as JSON, and then the arrays."""
+    arrays: list[bytes] = []
+
+    def outlined(node: Any) -> Any:
+        if isinstance(node, np.ndarray):
+            plain = np.ascontiguousarray(node, dtype=node.dtype.newbyteorder("<"))
+            arrays.append(plain.tobytes())
+            return {"array": [plain.dtype.str, *plain.shape]}
+        if isinstance(node, dict):
+            return {key: outlined(value) for key, value in node.items()}
+        return node.item() if isinstance(node, np.generic) else node
+
+    outline = json.dumps(outlined(content)).encode()
+    return b"".join((len(outline).to_bytes(8, "little"), outline, *arrays))
+
+
+def unpack(data: bytes) -> dict[str, Any]:
+    """Read what `pack` wrote."""
+    start = 8 + int.from_bytes(data[:8], "little")
+
+    def filled(node: Any) -> Any:
+        nonlocal start
+        if not isinstance(node, dict):
+            return node
+        if list(node) != ["array"]:
+            return {key: filled(value) for key, value in node.items()}
+        dtype, *shape = node["array"]
+        if dtype not in _DTYPES or not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError("an array of an unknown kind")
+        count = prod(shape)
+        array = np.frombuffer(data, dtype, count, start).reshape(shape)
+        start += array.nbytes
+        return array.astype(array.dtype.newbyteorder("="))
+
+    try:
+        content = filled(json.loads(data[8:start]))
+        if not isinstance(content, dict) or start != len(data):
+            raise ValueError("its length does not fit")
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+        raise StoreError(f"a stored request is damaged ({error}). Take a copy of the file that is whole.") from None
+    return content

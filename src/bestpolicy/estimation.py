@@ -68,6 +68,10 @@ class Pulls:
             pieces.append(Pulls(self.pairs[used], counts[:, used]))
         return pieces
 
+    def equals(self, other: Pulls) -> bool:
+        """Whether the same is to be simulated."""
+        return np.array_equal(self.pairs, other.pairs) and np.array_equal(self.counts, other.counts)
+
     def answered_by(self, tally: Tally) -> bool:
         """Whether the tally has exactly what is to be simulated."""
         same = tally.pairs is self.pairs or np.array_equal(tally.pairs, self.pairs)
@@ -85,6 +89,10 @@ class Pulls:
         return Pulls(self.pairs, rest)
 
 
+_FIELDS = ("pairs", "next_counts", "next_rewards", "squared_rewards")
+_SLACK = 1e-9  # per sample: what sums of rewards may be off by, added up in another order
+
+
 @dataclass(frozen=True, eq=False)
 class Tally:
     """Everything worth remembering of a set of samples; tallies add.
@@ -99,6 +107,11 @@ class Tally:
         Sum of the rewards that came with each next state.
     squared_rewards : array (stages, K)
         Sum of the squared rewards.
+
+    Raises
+    ------
+    InvalidInput
+        If no samples with rewards in [0, 1] could have these sums. A certificate that rests on them would be false.
     """
 
     pairs: IntArray
@@ -106,12 +119,59 @@ class Tally:
     next_rewards: FloatArray
     squared_rewards: FloatArray
 
+    def __post_init__(self) -> None:
+        pairs, counts = (_as_whole(name, getattr(self, name)) for name in ("pairs", "next_counts"))
+        rewards, squares = (_as_real(name, getattr(self, name)) for name in ("next_rewards", "squared_rewards"))
+        if pairs.ndim != 1 or (pairs[1:] <= pairs[:-1]).any() or (len(pairs) and pairs[0] < 0):
+            raise InvalidInput("the pairs of a tally must be flat pair indices, strictly increasing.")
+        if counts.ndim != 3 or counts.shape[1] != len(pairs):
+            raise InvalidInput(
+                f"next_counts of a tally must have shape (stages, {len(pairs)}, states). Got {counts.shape} instead."
+            )
+        if rewards.shape != counts.shape or squares.shape != counts.shape[:2]:
+            raise InvalidInput(
+                f"next_rewards and squared_rewards of a tally must have shapes {counts.shape} and {counts.shape[:2]}. "
+                f"Got {rewards.shape} and {squares.shape} instead."
+            )
+        for name, array in zip(_FIELDS, (pairs, counts, rewards, squares), strict=True):
+            # Whoever could still write into it could undo the check.
+            object.__setattr__(self, name, frozen(array.copy() if array.flags.writeable else array))
+        self._check_sums()
+
+    def _check_sums(self) -> None:
+        """Refuse sums that no samples with rewards in [0, 1] have."""
+        counts, rewards, squares = self.next_counts, self.next_rewards, self.squared_rewards
+        if counts.min(initial=0) < 0:
+            raise InvalidInput("a tally has a negative count.")
+        # Not-a-number fails every comparison, so it is caught as well.
+        if not (rewards.min(initial=0.0) >= 0 and (counts * (1 + _SLACK) - rewards).min(initial=0.0) >= 0):
+            raise InvalidInput("the tally has rewards that are not in [0, 1]. Map them there affinely, do not clip.")
+        sums = self.reward_sums
+        # A reward in [0, 1] is at least its square; given their sum, squares are least if rewards are equal.
+        least = (rewards * (rewards / np.maximum(counts, 1))).sum(axis=2)
+        slack = _SLACK * self.pulls
+        if not ((squares <= sums + slack).all() and (squares >= least - slack).all()):
+            raise InvalidInput(
+                "the tally has sums of squared rewards that do not fit to its rewards: they must lie between "
+                "Σ (sum of rewards)²/count over the next states, and the sum of the rewards."
+            )
+
+    @classmethod
+    def _trusted(
+        cls, pairs: IntArray, next_counts: IntArray, next_rewards: FloatArray, squared_rewards: FloatArray
+    ) -> Tally:
+        """Return the tally of parts or sums of tallies, which need not be checked again."""
+        tally = object.__new__(cls)
+        for name, array in zip(_FIELDS, (pairs, next_counts, next_rewards, squared_rewards), strict=True):
+            object.__setattr__(tally, name, frozen(array))
+        return tally
+
     @classmethod
     def empty(cls, problem: Problem, pairs: ArrayLike = ()) -> Tally:
         """Return a tally without samples (of the given pairs)."""
         index = np.asarray(pairs, dtype=np.int64)
         shape = (problem.stages, len(index), problem.states)
-        return cls(index, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape[:2]))
+        return cls._trusted(index, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape[:2]))
 
     @classmethod
     def from_samples(
@@ -159,7 +219,7 @@ class Tally:
         else:
             pairs = np.union1d(self.pairs, other.pairs)
             a, b = self._over(pairs), other._over(pairs)
-        return Tally(
+        return Tally._trusted(
             a.pairs,
             a.next_counts + b.next_counts,
             a.next_rewards + b.next_rewards,
@@ -176,7 +236,7 @@ class Tally:
             self.next_rewards[:, known],
             self.squared_rewards[:, known],
         )
-        return Tally(self.pairs[known], counts, rewards, squares)._over(pairs)
+        return Tally._trusted(self.pairs[known], counts, rewards, squares)._over(pairs)
 
     def _over(self, pairs: IntArray) -> Tally:
         """Return the same samples over a larger set of pairs."""
@@ -187,7 +247,7 @@ class Tally:
         squares = np.zeros((stages, len(pairs)))
         counts[:, position], rewards[:, position] = self.next_counts, self.next_rewards
         squares[:, position] = self.squared_rewards
-        return Tally(pairs, counts, rewards, squares)
+        return Tally._trusted(pairs, counts, rewards, squares)
 
     @cached_property
     def pulls(self) -> IntArray:
@@ -250,6 +310,20 @@ def least_squares(features: Matrix, tally: Tally, *, ridge: float) -> Estimate:
         mu=np.ascontiguousarray(solution[:, :, 1:].swapaxes(1, 2)),
         gram=gram,
     )
+
+
+def _as_whole(name: str, value: ArrayLike) -> IntArray:
+    array = np.asarray(value)
+    if not np.issubdtype(array.dtype, np.integer) and not (array.size == 0 and array.dtype == np.float64):
+        raise InvalidInput(f"{name} of a tally must hold whole numbers. Got an array of {array.dtype} instead.")
+    return array.astype(np.int64, copy=False)
+
+
+def _as_real(name: str, value: ArrayLike) -> FloatArray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise InvalidInput(f"{name} of a tally must hold numbers. Got an array of {array.dtype} instead.")
+    return array.astype(np.float64, copy=False)
 
 
 def _weighted_counts(cell: IntArray, weights: FloatArray, shape: tuple[int, ...]) -> FloatArray:

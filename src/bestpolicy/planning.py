@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.quantised import greedy
 from bestpolicy.sparsity import Matrix
 from bestpolicy.threads import one_thread
 
@@ -41,7 +42,7 @@ class Plan:
     Attributes
     ----------
     policy : int array (stages, S)
-        Greedy for `q_values`.
+        Greedy for `q_values`; of actions that are tied up to rounding the first.
     values : array (stages, S)
         V, clipped to the possible range: clip(max_a Φ·value_parameters).
     q_values : array (stages, S, A)
@@ -102,7 +103,7 @@ def _plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: IntArray |
         [np.abs(values[h] - _clipped_values(problem, q_values[h], h)).max() for h in range(problem.stages)]
     )
     return Plan(
-        policy=q_values.argmax(axis=2).astype(np.int64),
+        policy=greedy(q_values),
         values=values,
         q_values=q_values,
         parameters=parameters,

@@ -69,17 +69,20 @@ class Batch:
 
     def accept(self, query: Query, tally: Tally, rest: Pulls | None) -> Tally | None:
         """Take an answer and what it leaves open; return the sum of all once nothing is."""
-        known = self._answers.get(query.index)
-        self._answers[query.index] = tally if known is None else known + tally
+        self.add(query.index, tally)
         if rest is not None and rest.total:
             self.waiting[query.index] = replace(query, pulls=rest, attempt=query.attempt + 1)
             return None
         del self.waiting[query.index]
-        if self.waiting:
-            return None
-        if len(self._answers) == 1:
-            return self._answers[query.index]
-        # Summed in the order of the queries, whatever the order of the answers: the same bits each time.
+        return None if self.waiting else self.total()
+
+    def add(self, index: int, tally: Tally) -> None:
+        """Take an answer to a query, or another part of it."""
+        known = self._answers.get(index)
+        self._answers[index] = tally if known is None else known + tally
+
+    def total(self) -> Tally:
+        """Sum of all answers, in the order of the queries and whatever that of the answers: the same bits each time."""
         answers = [answer for _, answer in sorted(self._answers.items())]
         return sum(answers[1:], start=answers[0])
 
@@ -123,7 +126,7 @@ def cut(pulls: Pulls, left: int, anytime: bool) -> Pulls:
 
 
 def check_tally(problem: Problem, tally: Any) -> None:
-    """Refuse what cannot be an answer: rewards out of range would break the guarantee without a word."""
+    """Refuse what cannot be an answer; a tally has checked its own sums."""
     if not isinstance(tally, Tally):
         raise InvalidInput(f"an answer must be a Tally (see Tally.from_samples). Got {type(tally).__name__} instead.")
     shape = (problem.stages, len(tally.pairs), problem.states)
@@ -132,7 +135,6 @@ def check_tally(problem: Problem, tally: Any) -> None:
             f"the tally must have shape (stages, pairs, states) = {shape}. Got {tally.next_counts.shape} instead; "
             "does it belong to another problem?"
         )
-    rewards, counts = tally.next_rewards, tally.next_counts
-    lowest, room = rewards.min(initial=0.0), (counts * (1 + 1e-9) - rewards).min(initial=0.0)
-    if not (lowest >= 0 and room >= 0):  # also catches NaN
-        raise InvalidInput("the tally has rewards that are not in [0, 1]. Map them there affinely, do not clip.")
+    allowed = problem.mask.ravel()
+    if len(tally.pairs) and not (tally.pairs[-1] < len(allowed) and allowed[tally.pairs].all()):
+        raise InvalidInput("the tally has a pair that the problem does not have or does not allow.")

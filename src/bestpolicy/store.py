@@ -1,9 +1,9 @@
 """A file that runs survive in.
 
 One SQLite file holds any number of studies, each under a name: what the problem is, the settings, the seed, every
-tally that was told, every check, the result, the versions. A study is deterministic given its answers, so to resume
-it is to replay the answers into a new `Study` with the same settings; what comes after is bit for bit what would
-have come without the interruption.
+request with what was decided with it, every tally that was told, every check, the result, the versions. To resume a
+study is to add up the answers to each request and to go on from what was decided last: nothing is worked out again,
+so a study may move between machines. What comes after is what would have come without the interruption.
 
 Each answer is one transaction in write-ahead mode: after a crash or a kill the file holds every answer that was told
 and nothing else. One process writes at a time (an operating-system lock, which a killed process cannot leave
@@ -27,12 +27,34 @@ import scipy
 
 from bestpolicy._version import __version__
 from bestpolicy.database import Database
-from bestpolicy.encoding import policy_from_bytes, policy_to_bytes, tally_from_bytes, tally_to_bytes
+from bestpolicy.encoding import pack, policy_from_bytes, policy_to_bytes, tally_from_bytes, tally_to_bytes, unpack
 from bestpolicy.errors import InvalidInput, did_you_mean
-from bestpolicy.estimation import Tally
+from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.files import from_file, to_bytes
 from bestpolicy.problem import IntArray, Problem
 from bestpolicy.stopping import Check
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A request of a study's algorithm.
+
+    Attributes
+    ----------
+    first : int
+        Index of its first query.
+    looks : int
+        Number of checks before it.
+    pulls : Pulls
+        What the algorithm wants, whatever the budget.
+    decided : dict
+        What else it has fixed with them.
+    """
+
+    first: int
+    looks: int
+    pulls: Pulls
+    decided: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -157,15 +179,38 @@ class Store:
             for query, attempt, blob in rows:
                 yield query, attempt, tally_from_bytes(blob)
 
-    def record(self, study: int, checks: Sequence[Check], first: int, result: dict[str, Any] | None) -> None:
-        """Store the checks from position `first` on, and the result if there is one."""
+    def requests(self, study: int) -> list[Asked]:
+        """Return the requests of a study; none if an older version did not store them."""
+        with self._db.errors():
+            if not self._db.has_table("asked"):
+                return []
+            rows = self._db.execute(
+                "SELECT first, looks, content FROM asked WHERE study = ? ORDER BY position", (study,)
+            )
+            found = [(first, looks, unpack(content)) for first, looks, content in rows]
+        return [Asked(first, looks, Pulls(**known["pulls"]), known["decided"]) for first, looks, known in found]
+
+    def record(
+        self,
+        study: int,
+        checks: Sequence[Check],
+        first: int,
+        requests: Sequence[tuple[int, Asked]],
+        result: dict[str, Any] | None,
+    ) -> None:
+        """Store the checks from position `first` on, requests by position, and the result if there is one."""
         rows = []
         for i in range(first, len(checks)):
             same = i > 0 and checks[i].policy is checks[i - 1].policy
             policy = None if same else policy_to_bytes(checks[i].policy)
             rows.append((study, i, json.dumps(checks[i].to_dict()), policy))
+        asked = []
+        for position, one in requests:
+            content = {"pulls": {"pairs": one.pulls.pairs, "counts": one.pulls.counts}, "decided": one.decided}
+            asked.append((study, position, one.first, one.looks, pack(content)))
         with self._db.transaction():
             self._db.executemany("INSERT OR REPLACE INTO looked VALUES (?, ?, ?, ?)", rows)
+            self._db.executemany("INSERT OR REPLACE INTO asked VALUES (?, ?, ?, ?, ?)", asked)
             if result is not None:
                 self._db.execute("UPDATE study SET result = ? WHERE id = ?", (json.dumps(result), study))
 
@@ -274,9 +319,27 @@ class StudyFile:
         """Return the samples from elsewhere that the study began with."""
         return self._store.own_data(self._study)
 
-    def record(self, checks: Sequence[Check], first: int, result: dict[str, Any] | None) -> None:
-        """Store the checks from position `first` on, and the result if there is one."""
-        self._store.record(self._study, checks, first, result)
+    def requests(self) -> list[Asked]:
+        """Return the requests so far."""
+        return self._store.requests(self._study)
+
+    def trace(self) -> list[Check]:
+        """Return the checks so far, without their proofs."""
+        return self._store.trace(self._study)
+
+    def looks(self) -> list[dict[str, Any]]:
+        """Return the numbers of the checks so far; older versions did not store the policies that belong to them."""
+        return self._store.read(self._study).checks
+
+    def record(
+        self,
+        checks: Sequence[Check],
+        first: int,
+        requests: Sequence[tuple[int, Asked]],
+        result: dict[str, Any] | None,
+    ) -> None:
+        """Store the checks from position `first` on, requests by position, and the result if there is one."""
+        self._store.record(self._study, checks, first, requests, result)
 
     def change_settings(self, settings: dict[str, Any]) -> None:
         """Store other settings, such as a new budget."""

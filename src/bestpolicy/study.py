@@ -9,13 +9,15 @@
     result = study.result()
 
 A study is deterministic: the same answers to the same queries give the same result. The random stream of a query
-depends on the seed and the query's index alone, whoever answers it and when.
+depends on the seed and the query's index alone, whoever answers it and when. With a store everything that is asked,
+told and decided is in the file before it counts; `Study.resume` takes it from there as it is.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -25,18 +27,19 @@ from typing import Any
 import numpy as np
 
 from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, make_algorithm, parameters_of
-from bestpolicy.algorithms.protocol import Run
+from bestpolicy.algorithms.protocol import Run, Task
 from bestpolicy.assumptions import check_features, require
 from bestpolicy.certificate import Origin
 from bestpolicy.errors import InvalidInput, StoreError
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.forecast import forecast
 from bestpolicy.inputs import file_path, number, whole, word
+from bestpolicy.past import Past
 from bestpolicy.problem import Problem
 from bestpolicy.queries import Batch, Budget, Query, check_tally, cut
 from bestpolicy.result import Outcome, Result, explain
 from bestpolicy.stopping import Check
-from bestpolicy.store import Record, Store, StudyFile
+from bestpolicy.store import Asked, Record, Store, StudyFile
 from bestpolicy.threads import one_thread
 
 
@@ -144,7 +147,9 @@ class Study:
         self.algorithm = find_algorithm(algorithm, problem)
         self.name = word("name", name)
         self.origin: dict[str, str] = settings["origin"]
-        self.warnings: tuple[str, ...] = tuple(settings.get("warnings", ()))
+        self.failures: int = settings.get("failures", 0)
+        known = settings.get("warnings", ())
+        self._warnings: tuple[str, ...] = tuple(known[:-1] if self.failures else known)  # the last one is made anew
         require(check_features(problem))
 
         self.checks: list[Check] = []
@@ -154,7 +159,10 @@ class Study:
         self._started = time.monotonic()
         self._seconds: float | None = None
         self._run: Run | None = None
-        self._wanted: Pulls | None = None  # by the algorithm, whatever the budget
+        self._past = Past()
+        self._request: Asked | None = None  # the latest one of the algorithm, whatever the budget
+        self._requests = 0  # how many there were
+        self._unsaved: list[tuple[int, Asked]] = []
         self._batch = Batch()
         self._asked = 0
         self._replaying = False
@@ -170,7 +178,8 @@ class Study:
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
         asked = min(self.epsilon / self.reward_scale, float(self.problem.value_limits[0]))
-        self._run = self.algorithm.run(self.problem, asked, self.delta, np.random.default_rng(stream), own_data)
+        rng, memory = np.random.default_rng(stream), iter(self._past.memory(self.reward_scale))
+        self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, self.reward_scale, memory))
         if not (self.problem.distinct.sum(axis=1) > 1).any():
             self._record(_nothing_to_choose(self.problem))
             self.stop(Outcome.CERTIFIED)
@@ -179,7 +188,7 @@ class Study:
         if store is not None:  # last of all: a study that could not begin leaves no trace
             self._file = StudyFile.create(store, self.name, self.problem, self.settings, own_data)
             self._store = store
-            self._save_checks()
+            self._save()
 
     @classmethod
     def resume(
@@ -193,8 +202,9 @@ class Study:
     ) -> Study:
         """Go on with a study from its file, exactly where it was.
 
-        A study that has ended answers from the file at once. Otherwise its answers are replayed, which takes the time
-        of all looks at the data so far (but not that of the simulator) and changes nothing in the file.
+        A study that has ended answers from the file at once. Otherwise its answers are added up again, and what was
+        decided from them is taken from the file: that takes about as long as one look at the data, on any machine.
+        (Competitors' algorithms are replayed, which takes the time of all their looks.)
 
         Parameters
         ----------
@@ -225,13 +235,14 @@ class Study:
         try:
             _check_budget(max_samples, record)
             study = cls._from_record(record, problem, algorithm, max_samples)
-            study._replay(file, record.answers, progress)
+            with one_thread():
+                study._replay(file, progress)
         except BaseException:
             file.close()
             raise
-        study._store, study._file, study._saved = store, file, min(len(record.checks), len(study.checks))
+        study._store, study._file = store, file
         if study.done:
-            study._save_checks()
+            study._save()
         elif study.settings != record.settings:
             file.change_settings(study.settings)
         return study
@@ -265,20 +276,40 @@ class Study:
         self.checks, self.samples = checks, record.samples
         self.outcome, self._seconds = Outcome(record.result["outcome"]), float(record.result["seconds"])
 
-    def _replay(self, file: StudyFile, answers: int, progress: Callable[[int, int], None] | None = None) -> None:
-        """Tell the stored answers again, and then ask under the present budget."""
+    def _replay(self, file: StudyFile, progress: Callable[[int, int], None] | None = None) -> None:
+        """Add up the stored answers request by request, and then ask under the present budget."""
+        own_data, told = file.own_data(), deque(file.answers())
+        answers = len(told)
+        self._past = Past.read(file, self.algorithm.name, own_data, told)
         self._replaying = True
-        self._start(file.own_data())
-        for done, (index, attempt, tally) in enumerate(file.answers(), start=1):
-            current = self._batch.waiting.get(index)
-            if current is None or attempt != current.attempt:
-                raise StoreError(
-                    f"the stored answer to query {index} does not fit: other versions may have written it."
-                )
-            self._accept(current, tally, current.pulls.minus(tally))
+        self._start(own_data)
+        for first, following in self._past.complete:
+            batch = Batch()
+            while told and told[0][0] < following:
+                query, _, tally = told.popleft()
+                batch.add(query, tally)
+                self._asked = max(first, self._asked, query + 1)
+            whole = batch.total()
+            self.samples += whole.samples
+            self._advance(whole)
             if progress is not None:
-                progress(done, answers)
+                progress(answers - len(told), answers)
+        while told and not self.done:
+            index, attempt, tally = told.popleft()
+            current = self._batch.waiting.get(index)
+            try:
+                if current is None or attempt != current.attempt:
+                    raise InvalidInput("it was not asked for.")
+                rest = current.pulls.minus(tally)
+            except InvalidInput as error:
+                raise StoreError(
+                    f"the stored answer to query {index} does not fit: other versions may have written it ({error})"
+                ) from None
+            self._accept(current, tally, rest)
+            if progress is not None:
+                progress(answers - len(told), answers)
         self._replaying = False
+        self._saved = 0 if self._past.rebuilt else min(len(self._past.checks), len(self.checks))
         if self.done:
             return
         if not self._batch.begun:  # nothing of the last batch was answered: it may be cut to the budget anew
@@ -288,13 +319,13 @@ class Study:
             self.stop(Outcome.BUDGET)
 
     def _proof(self) -> dict[str, Any] | None:
-        """Replay a study that has ended for what proves its last check."""
+        """Add up a study that has ended for what proves its last check."""
         assert self._store is not None
         with Store(self._store) as reader:
             number_in_file = reader.find(self.name)
             record, problem = reader.read(number_in_file), reader.problem(number_in_file)
             again = self._from_record(record, problem, self.algorithm, None)
-            again._replay(StudyFile(reader, number_in_file, record.answers, self.name), record.answers)
+            again._replay(StudyFile(reader, number_in_file, record.answers, self.name))
         return again.checks[-1].proof if again.checks else None
 
     @property
@@ -319,12 +350,24 @@ class Study:
             "reward_offset": self.reward_offset,
             "labels": self.labels,
             "warnings": list(self.warnings),
+            "failures": self.failures,
         }
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What casts doubt on the guarantee."""
+        return self._warnings if not self.failures else (*self._warnings, _failure_warning(self.failures))
 
     def warn(self, *warnings: str) -> None:
         """Remember what casts doubt on the guarantee, for the result."""
-        self.warnings += warnings
+        self._warnings += warnings
         if self._file is not None and warnings:
+            self._file.change_settings(self.settings)
+
+    def note_failure(self) -> None:
+        """Remember that a query failed and is simulated again: if outcomes made it fail, the samples are biased."""
+        self.failures += 1
+        if self._file is not None:
             self._file.change_settings(self.settings)
 
     def __repr__(self) -> str:
@@ -367,14 +410,13 @@ class Study:
         if self._file is not None:  # first of all: if that fails, nothing has happened
             self._file.append(query.index, query.attempt, tally)
         self._accept(current, tally, rest)
-        self._save_checks()
+        self._save()
 
     def _accept(self, query: Query, tally: Tally, rest: Pulls | None) -> None:
         self.samples += tally.samples
         whole_batch = self._batch.accept(query, tally, rest)
         if whole_batch is not None:
-            assert self._wanted is not None
-            self._advance(whole_batch.at(self._wanted.pairs))  # a simulator may list pairs that it did not sample
+            self._advance(whole_batch)
 
     def request_stop(self) -> None:
         """Ask whoever drives the study to stop it once the query in flight is answered; safe in a signal handler."""
@@ -387,7 +429,7 @@ class Study:
             self._seconds = time.monotonic() - self._started
             if self._run is not None:
                 self._run.close()
-            self._save_checks()
+            self._save()
 
     def result(self) -> Result:
         """Return what is known now, certified or not."""
@@ -435,7 +477,12 @@ class Study:
         assert self._run is not None
         try:
             with one_thread():
-                request = next(self._run) if tally is None else self._run.send(tally)
+                if tally is None:
+                    request = next(self._run)
+                else:
+                    assert self._request is not None
+                    # A simulator may list pairs that it did not sample.
+                    request = self._run.send(tally.at(self._request.pulls.pairs))
         except StopIteration as end:
             check: Check = end.value
             self._record(check)
@@ -444,14 +491,28 @@ class Study:
             return
         if request.check is not None:
             self._record(request.check)
-        self._wanted = request.pulls
-        self._issue()
+        position, self._requests = self._requests, self._requests + 1
+        known = self._past.request(position)
+        if known is not None and not self.algorithm.anytime and not known.pulls.equals(request.pulls):
+            # A proof about batches of certain sizes says nothing of others.
+            raise StoreError(
+                f"the study asked for {known.pulls.total} simulator calls where algorithm {self.algorithm.name!r} asks "
+                f"for {request.pulls.total} now: other versions may have written it. Begin it anew."
+            )
+        self._request = known or Asked(self._asked, len(self.checks), request.pulls, request.decided)
+        if known is None:
+            self._unsaved.append((position, self._request))
+        elif self._past.rebuilt:  # what was decided has not been stored yet
+            self._request = replace(known, looks=len(self.checks), decided=request.decided)
+            self._unsaved.append((position, self._request))
+        if position >= len(self._past.complete):
+            self._issue()
 
     def _issue(self) -> None:
         """Ask what the algorithm wants, as far as the budget goes."""
-        assert self._wanted is not None
+        assert self._request is not None
         limit = self._budget.at(self._asked) if self._replaying else self._budget.limit
-        pulls = self._wanted
+        pulls = self._request.pulls
         if limit is not None:
             pulls = cut(pulls, limit - self.samples, self.algorithm.anytime)
         if pulls.total == 0:
@@ -467,15 +528,16 @@ class Study:
 
     def _unfit_batch(self) -> str:
         """Name the batch that did not fit into the budget; a run that can be cut short spends what there is."""
-        if self._wanted is None or (self.algorithm.anytime and self.samples):
+        if self._request is None or (self.algorithm.anytime and self.samples):
             return ""
-        return f"The {'next' if self.samples else 'first'} batch of {self._wanted.total} simulator calls"
+        return f"The {'next' if self.samples else 'first'} batch of {self._request.pulls.total} simulator calls"
 
-    def _save_checks(self) -> None:
-        """Store new checks, and the result if the study is over."""
-        if self._file is not None and (self.done or self._saved < len(self.checks)):
-            self._file.record(self.checks, self._saved, self.result().to_dict() if self.done else None)
-            self._saved = len(self.checks)
+    def _save(self) -> None:
+        """Store new checks and requests, and the result if the study is over."""
+        if self._file is not None and (self.done or self._unsaved or self._saved < len(self.checks)):
+            result = self.result().to_dict() if self.done else None
+            self._file.record(self.checks, self._saved, self._unsaved, result)
+            self._saved, self._unsaved = len(self.checks), []
             if self.done:
                 self.close()
 
@@ -503,6 +565,15 @@ class Study:
         self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
 
 
+def _failure_warning(failures: int) -> str:
+    """Say what failures may have done to the samples."""
+    times = "once" if failures == 1 else f"{failures} times"
+    return (
+        f"the simulator failed {times} and the calls concerned were made again; if it fails more often on some "
+        "outcomes than on others, the samples are biased and the guarantee does not hold."
+    )
+
+
 def _has_ended(record: Record, max_samples: int | None) -> bool:
     """Whether nothing more is to be simulated, so that the file knows everything."""
     if record.result is None:
@@ -523,7 +594,9 @@ def _check_budget(max_samples: int | None, record: Record) -> None:
 def _nothing_to_choose(problem: Problem) -> Check:
     """Without a state that has two distinct actions every policy is optimal, and no sample is needed."""
     policy = np.tile(problem.mask.argmax(axis=1), (problem.stages, 1))
-    return Check(0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", {"theorem": "no choice"})
+    return Check(
+        0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", proof={"theorem": "no choice"}
+    )
 
 
 __all__ = ["Outcome", "Query", "Result", "Study"]

@@ -75,7 +75,8 @@ class Crew:
                     else:
                         study.tell(query, tally)
                 self._watch(flying)
-                self._try_again(study, wrong + self._overdue(flying) + self._suspects(broken, flying), flying)
+                lost = wrong + self._overdue(study, flying) + self._suspects(broken, flying)
+                self._try_again(study, lost, flying)
         finally:
             for future in flying:
                 future.cancel()
@@ -118,7 +119,7 @@ class Crew:
                 self._send(query, flying)
         return [(query, reason) for query, reason, _ in suspects]
 
-    def _overdue(self, flying: dict[Future[Tally], Query]) -> list[tuple[Query, Any]]:
+    def _overdue(self, study: Study, flying: dict[Future[Tally], Query]) -> list[tuple[Query, Any]]:
         """Give up on the queries that take too long, and on the workers that hold them."""
         if self._query_seconds is None:
             return []
@@ -128,6 +129,9 @@ class Crew:
             return []
         lost = [(flying[future], f"no answer within {self._query_seconds:g} s") for future in late]
         innocent = [query for future, query in flying.items() if future not in late]
+        for future in flying:
+            if future in self._begun and future not in late:  # its worker ends with the others, and so does its answer
+                study.note_failure()
         flying.clear()
         self._begun.clear()
         self._replace_executor()
@@ -142,6 +146,7 @@ class Crew:
                 raise failed(study, query, reason, self._failures[query.index]) from (
                     reason if isinstance(reason, BaseException) else None
                 )
+            study.note_failure()
             self._send(query, flying)
 
     def _replace_executor(self) -> None:
@@ -171,6 +176,7 @@ def failed(study: Study, query: Query, reason: Any, times: int = 1) -> Simulator
         error = SimulatorError(what, getattr(reason, "partial", None))
     if error.partial is not None:
         study.tell(query, error.partial, partial=True)
+    study.note_failure()
     error.study = study
     error.add_note(
         "Nothing is lost: error.study holds what was measured. Mend the simulator and go on with "

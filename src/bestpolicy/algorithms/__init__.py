@@ -23,7 +23,7 @@ from bestpolicy.algorithms.phased_q import PhasedQ
 from bestpolicy.algorithms.plug_in import PlugIn
 from bestpolicy.algorithms.plug_in_no_guarantee import PlugInNoGuarantee
 from bestpolicy.algorithms.ppq import PPQ
-from bestpolicy.algorithms.protocol import About, Algorithm, Request, Run
+from bestpolicy.algorithms.protocol import About, Algorithm, Remembered, Request, Run, Task
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.algorithms.vqvi import VQVI
 from bestpolicy.errors import InvalidInput, did_you_mean
@@ -105,8 +105,10 @@ __all__ = [
     "PhasedQ",
     "PlugIn",
     "PlugInNoGuarantee",
+    "Remembered",
     "Request",
     "Run",
+    "Task",
     "Tight",
     "find_algorithm",
     "make_algorithm",

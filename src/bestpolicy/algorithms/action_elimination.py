@@ -37,7 +37,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy.algorithms.budget import useful
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.sampling import MAX_ROUNDS, check_times
 from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, plan, table
 from bestpolicy.errors import InvalidInput
@@ -91,15 +91,9 @@ class ActionElimination:
             samples = max(2.0, 2 * limit**4 * _log_term(len(problem.pairs), samples, delta) / accuracy**2)
         return len(problem.pairs) * samples
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Sample active pairs until the bounds are close enough or one action is left everywhere."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         tally = Tally.empty(problem, problem.pairs)
         bounds = Bounds(problem, delta)
         check: Check | None = None

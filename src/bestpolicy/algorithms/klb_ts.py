@@ -60,13 +60,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.sampling import MAX_ROUNDS
 from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, TabularPlan, equal_pulls, plan
 from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.quantised import steady
 from bestpolicy.stopping import Check
 
 _LEAST_GAP = 1e-9  # estimated gaps may be 0; the times shall stay finite
@@ -119,15 +120,9 @@ class KLBTS:
         """Nothing can be said from the gap alone: the cost depends on the variances too."""
         return float("nan")
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Track the allocation of the empirical model until its policy is certified optimal."""
+        problem, delta = task.problem, task.delta
         tally = yield Request(equal_pulls(problem, 1))
         look = Look.at(problem, tally)
         check = look.check(problem, tally, delta)
@@ -259,14 +254,11 @@ def tracked_counts(counts: IntArray, allocation: FloatArray, total: int) -> IntA
     """Return the counts (n,) to which D-tracking leads, with a fixed allocation, after `total` samples.
 
     Sampling the pair with the largest t·ω - N again and again lifts the lowest N to a common t·ω - level; before that,
-    pairs that have fallen behind √t - n/2 are lifted to it, even if that takes more than `total`. Six digits of the
-    allocation count: the last bits of a linear solver's result must not decide what is sampled.
+    pairs that have fallen behind √t - n/2 are lifted to it, even if that takes more than `total`.
     """
-    mantissas, exponents = np.frexp(allocation)
-    allocation = np.ldexp(np.round(mantissas * 2**20), exponents - 20)
     least = np.maximum(counts, ceil(sqrt(total) - len(counts) / 2))
     total = max(total, int(least.sum()))
-    wanted = total * allocation
+    wanted = total * steady(allocation)
     lifts = np.sort(wanted - least)[::-1]
     # With the k most wanted pairs lifted: Σ_k (wanted - level) + Σ_rest least = total.
     levels = (np.cumsum(lifts) - (total - least.sum())) / np.arange(1, len(lifts) + 1)

@@ -30,9 +30,9 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, rounded_up, useful
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design.anchors import Extrapolation, anchors, barycentric_spanner
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.estimation import Pulls
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
@@ -79,10 +79,9 @@ class LAVI:
         chosen = min(choices, key=lambda choice: len(choice.pairs) * sum(samples(choice)))
         return chosen, samples(chosen)
 
-    def run(
-        self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Induct backwards, with fresh samples at each step."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         needed = self.predicted_samples(problem, inf, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, "LAVI budget (own proof)")
         chosen, samples = self.sizes(problem, epsilon, delta)

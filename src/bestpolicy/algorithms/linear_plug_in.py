@@ -37,10 +37,10 @@ import numpy as np
 
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget
 from bestpolicy.algorithms.plug_in import samples_each
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design.anchors import anchors, why_no_anchors
 from bestpolicy.errors import InvalidInput, did_you_mean
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.estimation import Pulls
 from bestpolicy.planning import optimal_plan
 from bestpolicy.problem import Problem
 
@@ -96,10 +96,9 @@ class LinearPlugIn:
         """Return N."""
         return samples_each(problem, len(anchors(problem).pairs), epsilon, delta, self.budget)
 
-    def run(
-        self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Sample once, plan once."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         needed = self.predicted_samples(problem, inf, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, f"linear plug-in, {self.budget} budget (own proof)")
         samples = self.samples_per_anchor(problem, epsilon, delta)

@@ -29,11 +29,10 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, rounded_up, useful
-from bestpolicy.algorithms.protocol import About, Run
+from bestpolicy.algorithms.protocol import About, Run, Task
 from bestpolicy.algorithms.rollouts import mean_return
 from bestpolicy.design import Design, g_optimal_design
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Tally
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
@@ -94,10 +93,9 @@ class LSPIG:
         confidence = log(2 * len(design.indices) * iterations / delta)
         return iterations, length, ceil(32 * leverage * confidence / (remaining**6 * epsilon**2))
 
-    def run(
-        self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Evaluate by rollouts, improve, and so on."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         needed = self.predicted_samples(problem, inf, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, "LSPI-G budget")
         design = self.design(problem)

@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-import numpy as np
-
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget
-from bestpolicy.algorithms.protocol import About, Run
+from bestpolicy.algorithms.protocol import About, Run, Task
 from bestpolicy.algorithms.rewards import known_rewards, reward_table, why_not_these
 from bestpolicy.algorithms.variance_reduced import Round, halve_the_error, rounds
 from bestpolicy.design.anchors import anchors, why_no_anchors
-from bestpolicy.estimation import Tally
 from bestpolicy.problem import Problem
 
 
@@ -71,10 +68,9 @@ class OPPQ:
         """Return the sizes of all rounds."""
         return rounds(problem, len(anchors(problem).pairs), epsilon, delta)
 
-    def run(
-        self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Halve the distance to V* from below, round by round."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         needed = self.predicted_samples(problem, inf, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, "OPPQ-Learning budget (own proof)")
         corners, sizes = anchors(problem), self.rounds(problem, epsilon, delta)

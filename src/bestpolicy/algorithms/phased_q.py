@@ -35,9 +35,8 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy.algorithms.budget import LEAST_EPSILON, MAX_SAMPLES, FixedBudget, useful
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, table
-from bestpolicy.estimation import Tally
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check
@@ -70,15 +69,9 @@ class PhasedQ:
             return inf
         return len(problem.pairs) * Phases.of(problem, len(problem.pairs), epsilon, delta).samples
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Make T backups of ever more samples."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
         budget = FixedBudget(problem, epsilon, samples_in_all, "phased Q-learning (own proof)")
 

@@ -38,13 +38,10 @@ from dataclasses import dataclass
 from math import ceil, inf, log, nan, sqrt
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, plan
 from bestpolicy.errors import InvalidInput, did_you_mean
-from bestpolicy.estimation import Tally
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
@@ -95,15 +92,9 @@ class PlugIn:
         pairs = len(problem.pairs)
         return pairs * samples_each(problem, pairs, epsilon, delta, self.budget)
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Draw N samples of every pair, plan."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         needed = self.predicted_samples(problem, nan, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, f"plug-in, {self.budget} budget (own proof)")
         samples = samples_each(problem, len(problem.pairs), epsilon, delta, self.budget)

@@ -16,13 +16,10 @@ from dataclasses import dataclass, replace
 from math import ceil, inf, log, nan
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, plan
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Tally
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
@@ -71,15 +68,9 @@ class PlugInNoGuarantee:
         limit, pairs = float(problem.value_limits[0]), len(problem.pairs)
         return pairs * ceil(self.constant * limit**3 * log(pairs * limit / delta) / useful(epsilon, problem) ** 2)
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Draw N samples of every pair, plan, certify nothing."""
+        problem, epsilon, delta, rng = task.problem, task.epsilon, task.delta, task.rng
         samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
         budget = FixedBudget(problem, epsilon, samples_in_all, "none")
         pairs = len(problem.pairs)

@@ -34,9 +34,9 @@ import numpy as np
 
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, rounded_up
 from bestpolicy.algorithms.phased_q import Phases
-from bestpolicy.algorithms.protocol import About, Request, Run
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design.anchors import barycentric_spanner
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.estimation import Pulls
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
@@ -73,10 +73,9 @@ class PPQ:
         growth = rounded_up(barycentric_spanner(problem).constant)
         return Phases.of(problem, problem.dimension, epsilon, delta, growth)
 
-    def run(
-        self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Repeat value iteration from fresh samples of d pairs."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         needed = self.predicted_samples(problem, inf, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, "PPQ-Learning budget (own proof)")
         spanner = barycentric_spanner(problem)

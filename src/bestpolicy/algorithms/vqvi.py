@@ -16,14 +16,11 @@ from functools import partial
 from math import inf
 from typing import ClassVar
 
-import numpy as np
-
 from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget
-from bestpolicy.algorithms.protocol import About, Run
+from bestpolicy.algorithms.protocol import About, Run, Task
 from bestpolicy.algorithms.rewards import known_rewards, reward_table, why_not_these
 from bestpolicy.algorithms.tabular import ONLY_DISCOUNTED, table
 from bestpolicy.algorithms.variance_reduced import halve_the_error, rounds
-from bestpolicy.estimation import Tally
 from bestpolicy.problem import Problem
 
 
@@ -66,10 +63,9 @@ class VQVI:
         pairs = len(problem.pairs)
         return pairs * sum(each.samples for each in rounds(problem, pairs, epsilon, delta))
 
-    def run(
-        self, problem: Problem, epsilon: float, delta: float, rng: np.random.Generator, own_data: Tally | None = None
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Halve the error until it is at most ε."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
         needed = self.predicted_samples(problem, inf, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, "variance-reduced QVI (own proof)")
         sizes = rounds(problem, len(problem.pairs), epsilon, delta)

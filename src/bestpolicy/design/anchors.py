@@ -30,6 +30,7 @@ from scipy.optimize import nnls
 
 from bestpolicy.design.conditioning import row_chunks, squared_norms, well_conditioned
 from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
+from bestpolicy.quantised import steady
 from bestpolicy.threads import one_thread
 
 _GROWTH = 1e-4
@@ -130,7 +131,7 @@ def _spanner(points: FloatArray) -> tuple[IntArray, FloatArray]:
     chosen = _pivots(points)
     coefficients = _in_basis(points, chosen)
     while True:
-        row, column = np.unravel_index(_first_largest(np.abs(coefficients)), coefficients.shape)
+        row, column = np.unravel_index(steady(np.abs(coefficients)).argmax(), coefficients.shape)
         pivot = coefficients[row, column]
         if abs(pivot) <= 1 + _GROWTH:
             return chosen, _in_basis(points, chosen)
@@ -145,16 +146,11 @@ def _pivots(points: FloatArray) -> IntArray:
     left = points.copy()
     chosen = np.empty(points.shape[1], dtype=np.int64)
     for k in range(len(chosen)):
-        chosen[k] = _first_largest(squared_norms(left))
+        chosen[k] = steady(squared_norms(left)).argmax()
         direction = left[chosen[k]] / np.linalg.norm(left[chosen[k]])
         for chunk in row_chunks(*points.shape):
             left[chunk] -= np.outer(left[chunk] @ direction, direction)
     return chosen
-
-
-def _first_largest(numbers: FloatArray) -> int:
-    """Flat index of the first number that no other surpasses by more than rounding errors."""
-    return int((numbers >= numbers.max() * (1 - _INSIDE)).argmax())
 
 
 def _corners(points: FloatArray, at_most: int) -> IntArray | None:

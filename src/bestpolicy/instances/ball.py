@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bestpolicy.instances.arithmetic import lengths, product
 from bestpolicy.instances.construction import discount_or_default, require_fraction, require_whole, staged_mdp
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
@@ -58,17 +59,17 @@ def ball(
     require_fraction(contrast=contrast)
     rng = np.random.default_rng(seed)
     directions = rng.normal(size=(states, actions, dimension - 1))
-    directions /= np.linalg.norm(directions, axis=2, keepdims=True)
+    directions /= lengths(directions)[..., None]
     features = np.concatenate([np.ones((states, actions, 1)), directions], axis=2) / np.sqrt(2)
     problem = Problem(features, discount=discount_or_default(discount, horizon, 0.8), horizon=horizon)
     thetas, mus = [], []
     for _ in range(problem.stages):
         base = rng.dirichlet(np.full(states, 5.0))
         tilts = rng.normal(size=(states, dimension - 1))
-        tilts -= base @ tilts
-        tilts /= np.linalg.norm(tilts, axis=1).max()
+        tilts -= product(base, tilts)
+        tilts /= lengths(tilts).max()
         gradient = rng.normal(size=dimension - 1)
-        gradient *= 0.5 / np.linalg.norm(gradient)
+        gradient *= 0.5 / lengths(gradient)
         mus.append(np.sqrt(2) * base[:, None] * np.column_stack([np.ones(states), contrast * tilts]))
         thetas.append(np.sqrt(2) * np.concatenate([[0.5], gradient]))
     return staged_mdp(problem, thetas=thetas, mus=mus, name=name)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import pdtr
 
+from bestpolicy.instances.arithmetic import product
 from bestpolicy.instances.construction import (
     discount_or_default,
     require_fraction,
@@ -86,6 +87,6 @@ def inventory(
     sold = np.minimum.outer(stock, stock)  # (filled stock, demand)
     mu = np.zeros((capacity + 1, capacity + 2))
     np.add.at(mu, (stock[:, None] - sold, stock[:, None]), demanded)
-    by_filled = base_reward + (price * (sold @ demanded) - holding_cost * stock) / capacity - cost * stock
+    by_filled = base_reward + (price * product(sold, demanded) - holding_cost * stock) / capacity - cost * stock
     theta = np.append(by_filled, cost * capacity / weight)
     return stationary_mdp(problem, theta=norm * theta, mu=norm * mu, name=name)

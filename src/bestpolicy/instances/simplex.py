@@ -27,8 +27,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestpolicy.design import g_optimal_design
 from bestpolicy.errors import InvalidInput
+from bestpolicy.instances.arithmetic import inverse, lengths, optimal_information, powers, product, square_root
 from bestpolicy.instances.construction import discount_or_default, require_positive, require_whole, staged_mdp
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import FloatArray, Problem
@@ -107,12 +107,14 @@ def low_rank(
     rng = np.random.default_rng(seed)
     weights = _mixture_weights(rng, states, actions, dimension, concentration, anchors=False)
     to_features, to_parameters = _whitening_maps(weights.reshape(-1, dimension))
-    problem = Problem(weights @ to_features, discount=discount_or_default(discount, horizon, 0.8), horizon=horizon)
+    problem = Problem(
+        product(weights, to_features), discount=discount_or_default(discount, horizon, 0.8), horizon=horizon
+    )
     thetas, mus = _prototypes(rng, problem, spread)
     return staged_mdp(
         problem,
-        thetas=[theta @ to_parameters for theta in thetas],
-        mus=[mu @ to_parameters for mu in mus],
+        thetas=[product(theta, to_parameters) for theta in thetas],
+        mus=[product(mu, to_parameters) for mu in mus],
         name=name,
     )
 
@@ -171,7 +173,7 @@ def universal(
     return staged_mdp(
         problem,
         thetas=[theta for _, _, theta in drawn],
-        mus=[np.einsum("j,jks->sk", weights, matrices) for matrices, weights, _ in drawn],
+        mus=[_mixed(matrices, weights) for matrices, weights, _ in drawn],
         name=name,
     )
 
@@ -253,15 +255,18 @@ def _universal_stage(
     matrices = rng.dirichlet(np.full(problem.states, spread), size=(bases, problem.dimension))
     weights = rng.dirichlet(np.ones(bases))
     theta = rng.uniform(size=problem.dimension)
-    return matrices, weights, theta**4 if sparse_rewards else theta
+    return matrices, weights, powers(theta, 4) if sparse_rewards else theta
+
+
+def _mixed(matrices: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return Σ_j w_j M_j as μ (S, d)."""
+    bases, dimension, states = matrices.shape
+    return product(weights, matrices.reshape(bases, -1)).reshape(dimension, states).T
 
 
 def _whitening_maps(features: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return Λ^{-1/2}/√σ and √σ Λ^{1/2} of the G-optimal design."""
-    design = g_optimal_design(features, tolerance=_WHITENING_TOLERANCE)
-    support = features[design.indices]
-    eigenvalues, vectors = np.linalg.eigh((support.T * design.weights) @ support)
-    root = (vectors * np.sqrt(eigenvalues)) @ vectors.T
-    inverse_root = (vectors / np.sqrt(eigenvalues)) @ vectors.T
-    largest = float(np.linalg.norm(features @ inverse_root, axis=1).max())
+    root = square_root(optimal_information(features, _WHITENING_TOLERANCE))
+    inverse_root = inverse(root)
+    largest = float(lengths(product(features, inverse_root)).max())
     return inverse_root / largest, root * largest

@@ -14,7 +14,7 @@ import numpy as np
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import Problem
+from bestpolicy.problem import Problem, frozen
 
 RewardLaw = Literal["bernoulli", "deterministic"]
 _LAWS = ("bernoulli", "deterministic")
@@ -66,4 +66,4 @@ class ExactSimulator:
         else:
             sums = counts * means[:, :, None]
             squares = pulls.counts * means**2
-        return Tally(pulls.pairs, counts, sums, squares)
+        return Tally(pulls.pairs, frozen(counts), frozen(sums), frozen(squares))

@@ -29,6 +29,8 @@ class Check:
         Smallest estimated difference of best and second-best action.
     rule : str
         The statement that certifies.
+    lag : int
+        Number of the lag whose statement that is; 0 for a statement about all samples.
     proof : dict, optional
         What a certificate needs to show it to others: the samples and all that was fixed before them.
     """
@@ -42,10 +44,12 @@ class Check:
     epsilon: float
     gap: float
     rule: str
+    lag: int = 0
     proof: dict[str, Any] | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the check, ready for JSON (those that are not finite become None)."""
         numbers = {name: getattr(self, name) for name in ("statistic", "threshold", "epsilon", "gap")}
         finite = {name: float(value) if isfinite(value) else None for name, value in numbers.items()}
-        return {"rounds": self.rounds, "samples": self.samples, "passed": bool(self.passed), "rule": self.rule} | finite
+        known = {"rounds": self.rounds, "samples": self.samples, "passed": bool(self.passed), "rule": self.rule}
+        return known | finite | ({"lag": self.lag} if self.lag else {})

@@ -91,7 +91,6 @@ class PaperRule:
             epsilon=self.epsilon if passed else float("inf"),
             gap=plan.gap,
             rule="Theorem R" if problem.discount is not None else "Theorem R-E",
-            proof={"theorem": "R", "tally": tally} if passed else None,
         )
 
     def threshold(self, rounds: float) -> float:
