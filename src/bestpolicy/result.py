@@ -157,5 +157,22 @@ def explain(
     return f"{why}: {certified}{outlook}."
 
 
+_FAILED = "the simulator failed"
+
+
+def failure_warning(failures: int) -> str:
+    """Say what failures may have done to the samples."""
+    times = "once" if failures == 1 else f"{failures} times"
+    return (
+        f"{_FAILED} {times} and the calls concerned were made again; if it fails more often on some outcomes than on "
+        "others, the samples are biased and the guarantee does not hold."
+    )
+
+
+def is_about_failures(warning: str) -> bool:
+    """Whether a warning is one of `failure_warning`."""
+    return warning.startswith(_FAILED)
+
+
 def _finite(number: float) -> float | None:
     return float(number) if isfinite(number) else None

@@ -37,7 +37,7 @@ from bestpolicy.inputs import file_path, number, whole, word
 from bestpolicy.past import Past
 from bestpolicy.problem import Problem
 from bestpolicy.queries import Batch, Budget, Query, check_tally, cut
-from bestpolicy.result import Outcome, Result, explain
+from bestpolicy.result import Outcome, Result, explain, failure_warning
 from bestpolicy.stopping import Check
 from bestpolicy.store import Asked, Record, Store, StudyFile
 from bestpolicy.threads import one_thread
@@ -356,7 +356,7 @@ class Study:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What casts doubt on the guarantee."""
-        return self._warnings if not self.failures else (*self._warnings, _failure_warning(self.failures))
+        return self._warnings if not self.failures else (*self._warnings, failure_warning(self.failures))
 
     def warn(self, *warnings: str) -> None:
         """Remember what casts doubt on the guarantee, for the result."""
@@ -563,15 +563,6 @@ class Study:
             self.checks[-1] = replace(self.checks[-1], proof=None)
         scale = self.reward_scale
         self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
-
-
-def _failure_warning(failures: int) -> str:
-    """Say what failures may have done to the samples."""
-    times = "once" if failures == 1 else f"{failures} times"
-    return (
-        f"the simulator failed {times} and the calls concerned were made again; if it fails more often on some "
-        "outcomes than on others, the samples are biased and the guarantee does not hold."
-    )
 
 
 def _has_ended(record: Record, max_samples: int | None) -> bool:

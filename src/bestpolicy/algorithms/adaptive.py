@@ -31,6 +31,7 @@ from bestpolicy.algorithms.tight import Tight
 from bestpolicy.design import Design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.estimation import Tally
+from bestpolicy.inputs import number
 from bestpolicy.problem import FloatArray, IntArray, Problem
 from bestpolicy.quantised import grid_shares
 from bestpolicy.stopping.evidence import Evidence
@@ -69,6 +70,11 @@ class Adaptive(Tight):
 
     redesign_ratio: float = 1.3
     exploration: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("redesign_ratio", self.redesign_ratio, least=1)
+        number("exploration", self.exploration, above=0, below=1)
 
     def candidates(self, problem: Problem, design: Design, own_data: Tally | None) -> tuple[IntArray, FloatArray]:
         """Every pair may be sampled, unless there are too many of them."""

@@ -26,6 +26,7 @@ from bestpolicy.algorithms.sampling import AllocationSampling, begin_with_design
 from bestpolicy.design import Design, whiten
 from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Tally
+from bestpolicy.inputs import as_float, number
 from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.ellipsoids import make_prior
@@ -72,12 +73,11 @@ class Tight:
     lag_share: float = 0.35
 
     def __post_init__(self) -> None:
-        if not self.check_ratio > 1:
-            raise InvalidInput(f"check_ratio must be larger than 1. Got {self.check_ratio} instead.")
-        if not self.value_span >= 0:
-            raise InvalidInput(f"value_span must not be negative. Got {self.value_span} instead.")
-        if not 0 <= self.lag_share < 1:
-            raise InvalidInput(f"lag_share must be at least 0 and less than 1. Got {self.lag_share} instead.")
+        number("design_tolerance", self.design_tolerance, above=0)
+        number("check_ratio", self.check_ratio, above=1)
+        number("lag_share", self.lag_share, below=1)
+        if not as_float(self.value_span) >= 0:
+            raise InvalidInput(f"value_span must not be negative. Got {self.value_span!r} instead.")
 
     def unsuitable(self, problem: Problem) -> str:
         """Runs on every problem."""

@@ -30,7 +30,7 @@ from bestpolicy.report.figures.states import (
 from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
-from bestpolicy.study import Outcome
+from bestpolicy.result import Outcome, is_about_failures
 
 _CHECKS_SHOWN = 300
 _HOW_TO_TEST = "identify(..., diagnose=n) tests it from samples"
@@ -206,13 +206,17 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
         )
         for finding in findings
     ]
+    in_doubt = ("in doubt", "see the warning")
+    failed = any(is_about_failures(warning) for warning in account.warnings)
+    independent = in_doubt if failed else ("taken on trust", "no file can show it")
     trusted = [
         ("rewards lie in [{:g}, {:g}]".format(*account.reward_range), "checked", "every reward that was told"),
-        ("samples are independent given the sampled pairs", "taken on trust", "no file can show it"),
+        ("samples are independent given the sampled pairs, and none was lost for what came out", *independent),
     ]
     if mdp is None:
         linear = "transition probabilities and mean rewards are linear in the features"
-        tested = ("in doubt", "see the warning") if account.warnings else ("taken on trust", _HOW_TO_TEST)
+        bent = any(not is_about_failures(warning) for warning in account.warnings)
+        tested = in_doubt if bent else ("taken on trust", _HOW_TO_TEST)
         trusted.insert(1, (linear, *tested))
     span = account.settings.get("parameters", {}).get("value_span", inf)
     if isinstance(span, float) and isfinite(span):
