@@ -14,7 +14,6 @@ from scipy.stats import binomtest
 import bestpolicy as bp
 from bestpolicy.algorithms import ALGORITHMS, LAVI, LSPIG, OPPQ, PPQ, LinearPlugIn, Task, make_algorithm, parameters_of
 from bestpolicy.algorithms.budget import rounded_up
-from bestpolicy.algorithms.phased_q import Phases
 from bestpolicy.algorithms.protocol import Algorithm
 from bestpolicy.algorithms.rollouts import mean_return
 from bestpolicy.algorithms.variance_reduced import lower_means
@@ -345,16 +344,30 @@ def test_failures_are_no_more_frequent_than_delta(algorithm):
     assert binomtest(failures, 200, 0.1, alternative="greater").pvalue > 1e-3
 
 
-def test_a_budget_ten_thousand_times_too_small_is_noticed(monkeypatch):
-    honest = PPQ.phases
+def few(samples: float) -> int:
+    return max(2, int(samples) // 10_000)
 
-    def careless(*arguments) -> Phases:
-        phases = honest(*arguments)
-        return replace(phases, last=phases.last / 10_000)
 
-    monkeypatch.setattr(PPQ, "phases", careless)
+CARELESS = {
+    PPQ: ("phases", lambda phases: replace(phases, last=phases.last / 10_000)),
+    LinearPlugIn: ("samples_per_anchor", few),
+    LAVI: ("sizes", lambda sizes: (sizes[0], [few(samples) for samples in sizes[1]])),
+    OPPQ: (
+        "rounds",
+        lambda rounds: [replace(r, references=few(r.references), increments=few(r.increments)) for r in rounds],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CARELESS, ids=ids)
+def test_a_budget_ten_thousand_times_too_small_is_noticed(kind, monkeypatch):
+    method, spoilt = CARELESS[kind]
+    honest = getattr(kind, method)
+    monkeypatch.setattr(kind, method, lambda *arguments: spoilt(honest(*arguments)))
     mdp = bp.instances.load("B1", discount=0.2)
-    failures = sum(loss > 0.9 * mdp.gap for loss in losses(PPQ(), mdp, 0.9 * mdp.gap, 200))
+    if kind is LAVI:
+        mdp = random_mdp(3, states=2, actions=2, dimension=3, horizon=2)
+    failures = sum(loss > 0.9 * mdp.gap for loss in losses(kind(), mdp, 0.9 * mdp.gap, 200))
     assert binomtest(failures, 200, 0.1, alternative="greater").pvalue < 1e-6
 
 
