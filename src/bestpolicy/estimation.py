@@ -68,6 +68,10 @@ class Pulls:
             pieces.append(Pulls(self.pairs[used], counts[:, used]))
         return pieces
 
+    def equals(self, other: Pulls) -> bool:
+        """Whether the same is to be simulated."""
+        return np.array_equal(self.pairs, other.pairs) and np.array_equal(self.counts, other.counts)
+
     def answered_by(self, tally: Tally) -> bool:
         """Whether the tally has exactly what is to be simulated."""
         same = tally.pairs is self.pairs or np.array_equal(tally.pairs, self.pairs)

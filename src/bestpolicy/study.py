@@ -299,11 +299,15 @@ class Study:
         while told and not self.done:
             index, attempt, tally = told.popleft()
             current = self._batch.waiting.get(index)
-            if current is None or attempt != current.attempt:
+            try:
+                if current is None or attempt != current.attempt:
+                    raise InvalidInput("it was not asked for.")
+                rest = current.pulls.minus(tally)
+            except InvalidInput as error:
                 raise StoreError(
-                    f"the stored answer to query {index} does not fit: other versions may have written it."
-                )
-            self._accept(current, tally, current.pulls.minus(tally))
+                    f"the stored answer to query {index} does not fit: other versions may have written it ({error})"
+                ) from None
+            self._accept(current, tally, rest)
             if progress is not None:
                 progress(answers - len(told), answers)
         self._replaying = False
@@ -491,6 +495,12 @@ class Study:
             self._record(request.check)
         position, self._requests = self._requests, self._requests + 1
         known = self._past.request(position)
+        if known is not None and not self.algorithm.anytime and not known.pulls.equals(request.pulls):
+            # A proof about batches of certain sizes says nothing of others.
+            raise StoreError(
+                f"the study asked for {known.pulls.total} simulator calls where algorithm {self.algorithm.name!r} asks "
+                f"for {request.pulls.total} now: other versions may have written it. Begin it anew."
+            )
         self._request = known or Asked(self._asked, len(self.checks), request.pulls, request.decided)
         if known is None:
             self._unsaved.append((position, self._request))

@@ -4,12 +4,15 @@ Such a method knows from (ε, δ) how many samples it takes, and promises nothin
 grows like 1/ε², so ε = 0 is out of reach; and whatever can be counted at all has an ε so far above the rounding errors
 of the arithmetic (10⁻⁹ against 10⁻¹⁵, in units of the largest value) that the proofs need not mention them. Every
 policy is within the largest value of optimal: a larger ε is taken for that one.
+
+The last bits of what a linear solver returns differ from machine to machine, and a number of samples must not: a run is
+begun on one and resumed on another. Such quantities enter a budget rounded up to a few digits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, nan
+from math import ceil, inf, nan
 
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import IntArray, Problem
@@ -17,11 +20,20 @@ from bestpolicy.stopping import Check
 
 MAX_SAMPLES = 10**18  # beyond it 64-bit counts overflow
 LEAST_EPSILON = 1e-9  # with a smaller one no budget that grows like 1/ε² can be counted
+_DIGITS, _NOISE = 1e6, 1e-9
 
 
 def useful(epsilon: float, problem: Problem) -> float:
     """Return ε, or the largest value if that is smaller."""
     return min(epsilon, float(problem.value_limits[0]))
+
+
+def rounded_up(computed: float) -> float:
+    """Return a number of moderate size that is larger by at most 10⁻⁶, and the same whatever its last bits are.
+
+    What is to be computed is often a whole number, or a simple fraction: those are kept off the steps.
+    """
+    return computed if computed == 1.0 else ceil((computed + _NOISE) * _DIGITS) / _DIGITS
 
 
 @dataclass(frozen=True)

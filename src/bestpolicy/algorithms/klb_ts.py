@@ -28,8 +28,19 @@ end.
    so looks may be rare.
 2. In a model inside these balls, with differences dr and dp from the empirical one and z = max_s |V^π - V| between the
    values of π in both, Q^π(s,a) - V^π(s) ≤ -Δ(s,a) + |dr + γ dp·V|(s,a) + (1+γ) z. So no action improves on π if the
-   rule holds, for each of its four parts bounds its share: T₁ and T₃ by Pinsker's inequality, T₂ and the second part of
-   T₄, where z ≤ max_s |dr + γ dp·V|(s,π(s))/(1-γ), by comparison with the exact maximum over the balls (in the tests).
+   rule holds, for each of its four parts bounds its share: T₁ and T₃ by Pinsker's inequality, T₂ (with D = Δ(s,a)) and
+   the second part of T₄ (with D = (1-γ)Δ, as z ≤ max_s |dr + γ dp·V|(s,π(s))/(1-γ)) by this lemma of our own:
+
+   If KL(p̂, p) ≤ c and q² = Tc ≤ 1 with T ≥ max(16 Var/D², 6 (MD/D)^{4/3}), then |dp·V| ≤ qD/2.
+
+   Let X = V - p̂·V or its negative, M = max X ≤ MD, f = p·X > 0, s = f/M, ρ = Var/M² and t = s/ρ. For 0 ≤ λ < 1/(M-f)
+   the mean of 1 + λ(f-X) under p is 1, so KL(p̂, p) ≥ E_p̂ log(1 + λ(f-X)) by Jensen. Up to M this logarithm lies above
+   the parabola in X that touches it at -Var/M and meets it at M (its third derivative is negative), so its mean is
+   least if these are the only values of X; the best λ then gives the divergence of two coins, c ≥ g/(1+ρ) with g =
+   -log(1-s) - ρ log(1+t) ≥ sφ + s²/2, where φ = 1 - log(1+t)/t = ∫₀¹ ty/(1+ty) dy. If t ≤ 8/5, then φ ≥ t/4, so 4ρg ≥
+   s² + 2s²ρ ≥ (1+ρ)s² and c ≥ s²/4ρ = f²/(4 Var): f ≤ 2√(c Var) ≤ qD/2. If t > 8/5, then φ ≥ 2/5 and ρ ≤ (5/8)s, so by
+   s^{1/3} ≤ (2+s)/3 we have (1+ρ)(2s)^{4/3}/6 ≤ s(.28 + .41s) ≤ g, that is c ≥ (2f/M)^{4/3}/6: (2f/D)^{4/3} ≤ Tc = q²,
+   f ≤ qD/2.
 3. The first part of T₄ is about whole trajectories. Let L = 1/(1-γ), c = x_p/n, q = √(T₄c), and q_r = √(T₃x_r/n). In a
    ball |dp·V| ≤ √(2c)σ(V) + (4/3)MD*·c, with σ of the other model, σ(V) ≤ σ(V^π) + z, and discounted sums of σ(V^π) are
    at most L^{3/2}/√2 (total variance). So z ≤ q_rΔ/2 + √c L^{3/2} + √(2c)Lz + (4/3)MD*·Lc, where the times make the
@@ -37,7 +48,8 @@ end.
    gives z ≤ (q + q_r)Δ/2. If Δ > 1.5√L, this part is left out.
 
 The authors take for x_r the smaller of x(δ', n, 2) and 3 log(4 + log n) + log(1/δ') + ..., of which we know no proof
-with their constants: only x is used here. But for that, and for 1.5√L, the constants are those of the authors' code.
+with their constants: only x is used here. But for that, and for 1.5√L, the constants are those of the authors' code;
+the proofs are ours.
 """
 
 from __future__ import annotations
@@ -55,6 +67,7 @@ from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.quantised import steady
 from bestpolicy.stopping import Check
 
 _LEAST_GAP = 1e-9  # estimated gaps may be 0; the times shall stay finite
@@ -77,7 +90,7 @@ class KLBTS:
         assumption="unique optimal policy, at least two states",
         guarantee="optimal, whatever ε is asked",
         complexity="U* log 1/δ, with U* from gaps and variances of the model",
-        constants="exact, but for the threshold of the rewards and where gaps are very large",
+        constants="exact, but for the threshold of the rewards and where gaps are very large; all of them proved here",
         reference="Al Marjani, Proutière: Adaptive Sampling for Best Policy Identification in MDPs (2021)",
     )
     anytime: ClassVar[bool] = True
@@ -245,7 +258,7 @@ def tracked_counts(counts: IntArray, allocation: FloatArray, total: int) -> IntA
     """
     least = np.maximum(counts, ceil(sqrt(total) - len(counts) / 2))
     total = max(total, int(least.sum()))
-    wanted = total * allocation
+    wanted = total * steady(allocation)
     lifts = np.sort(wanted - least)[::-1]
     # With the k most wanted pairs lifted: Σ_k (wanted - level) + Σ_rest least = total.
     levels = (np.cumsum(lifts) - (total - least.sum())) / np.arange(1, len(lifts) + 1)

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
+from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, rounded_up, useful
 from bestpolicy.algorithms.protocol import About, Run, Task
 from bestpolicy.algorithms.rollouts import mean_return
 from bestpolicy.design import Design, g_optimal_design
@@ -85,7 +85,8 @@ class LSPIG:
 
     def sizes(self, problem: Problem, design: Design, epsilon: float, delta: float) -> tuple[int, int, int]:
         """Return the iterations K, the length H of a rollout, and the rollouts m of each pair in an iteration."""
-        epsilon, remaining, leverage = useful(epsilon, problem), 1 - problem.continuation, design.worst_leverage
+        epsilon, remaining = useful(epsilon, problem), 1 - problem.continuation
+        leverage = rounded_up(design.worst_leverage)
         steps = 1 / log(1 / problem.continuation)
         iterations = 1 + ceil(steps * log(2 / (epsilon * remaining)))
         length = max(1, ceil(steps * log(8 * leverage**0.5 / (remaining**3 * epsilon))))

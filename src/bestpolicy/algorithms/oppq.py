@@ -3,9 +3,9 @@
     anchors k = 1..K: corners of the convex hull of the features; φ(s,a) = Σ_k F_k(s,a) φ_k,  F ≥ 0,  Σ_k F_k = 1
     come nearer to V* from below as in `variance_reduced`, with samples of the anchors alone
 
-Structure and orders are the reference's. It hides its constants, which are *reconstructed*: they are those of
-variance-reduced QVI, and the proof is in `variance_reduced`. Rewards are known to the reference. Here they are learned
-from the same samples, unless `rewards` are given.
+Structure and orders are the reference's. It hides its constants: those here are what *our own proof*, in
+`variance_reduced`, needs. Rewards are known to the reference. Here they are learned from the same samples, unless
+`rewards` are given.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OPPQ:
         assumption="anchors: pairs whose features have all others in their convex hull",
         guarantee="an ε for the policy after every halving, at the end the asked one, in every state",
         complexity="K / ((1-γ)³ ε²), where K ≥ d is the number of anchors",
-        constants="reconstructed from variance-reduced QVI; own proof",
+        constants="own proof",
         reference="Yang, Wang: Sample-Optimal Parametric Q-Learning Using Linearly Additive Features, Algorithm 2",
     )
     anytime: ClassVar[bool] = False

@@ -2,31 +2,38 @@
 
     choose d pairs from which every feature is φ(s,a) = Σ_k c_k(s,a) φ_k,  L = max Σ_k |c_k|     (barycentric spanner)
     Q = 0
-    repeat R times
+    for t = 1, ..., T
         V(s) = max_a Q(s,a), clipped to [0, 1/(1-γ)]
-        y_k  = mean of r + γV(s') over m fresh samples of each of the d pairs
+        y_k  = mean of r + γV(s') over m_t fresh samples of each of the d pairs
         Q    = Σ_k c_k y_k
     return the greedy policy of Q
 
-    R = ⌈ log(4/(ε(1-γ)²)) / log(1/γ) ⌉,    m = ⌈ 8 L² log(2dR/δ) / ((1-γ)⁶ε²) ⌉
+    η = ε(1-γ)/2,    q = γ^{2/3},    T = ⌈ log(64/(η(1-γ))) / log(1/γ) ⌉
+    w = (η - γᵀ/(1-γ))(1-q)/(1-q^T),    m_t = ⌈ q^{T-t} L² log(2dT/δ) / (2(1-γ)²w²) ⌉
 
 The algorithm is the reference's, but for its rewards, which are known there and learned here along with the rest
-(r is linear in the same features). R and m are *our own proof*; the reference hides them in a Θ. V is fixed before its
-samples, so E y_k is TV at pair k, and TV = Σ_k c_k TV_k everywhere. By Hoeffding and a union over dR means
-|y - TV| ≤ e = √(log(2dR/δ)/2m)/(1-γ), so |Q - TV| ≤ Le in every phase, and clipping brings V only nearer to V*. Hence
-|Q - Q*| ≤ Le/(1-γ) + γᴿ/(1-γ) ≤ ε(1-γ)/4 + ε(1-γ)/4 in the end, and a greedy policy loses at most 2|Q - Q*|/(1-γ) ≤ ε.
-Fresh samples in every phase are essential: with L > 1 an estimated model need not contract.
+(r is linear in the same features), and but for its phases, which are equally long there: those here grow, as in
+`phased_q`. T and m_t are *our own proof*; the reference hides them in a Θ. V is fixed before its samples, so E y_k is
+TV at pair k, and TV = Σ_k c_k TV_k everywhere. By Hoeffding a single mean of phase t misses TV_k by more than e_t =
+√(log(2dT/δ)/2m_t)/(1-γ) with probability at most δ/(dT); there are d in each of T phases, so all hold together with
+probability 1 - δ. Then |Q - TV| ≤ L e_t ≤ w γ^{-(T-t)/3}, and clipping brings V only nearer to V*. Hence
+
+    |Q - Q*| ≤ γᵀ/(1-γ) + Σ_t γ^{T-t} L e_t ≤ γᵀ/(1-γ) + w Σ_t q^{T-t} = η
+
+in the end, and a greedy policy loses at most 2|Q - Q*|/(1-γ) ≤ ε. Fresh samples in every phase are essential: with
+L > 1 an estimated model need not contract.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log
+from math import inf
 from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, useful
+from bestpolicy.algorithms.budget import LEAST_EPSILON, FixedBudget, rounded_up
+from bestpolicy.algorithms.phased_q import Phases
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design.anchors import barycentric_spanner
 from bestpolicy.estimation import Pulls
@@ -56,38 +63,31 @@ class PPQ:
         return "" if problem.horizon is None else "it is for discounted problems; use 'lavi'."
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """All d·R·m of them."""
+        """All d·Σm of them."""
         if epsilon < LEAST_EPSILON:
             return inf
-        phases, samples = self.sizes(problem, epsilon, delta)
-        return problem.dimension * phases * samples
+        return problem.dimension * self.phases(problem, epsilon, delta).samples
 
-    def sizes(self, problem: Problem, epsilon: float, delta: float) -> tuple[int, int]:
-        """Return the number of phases R, and of samples m of each pair in a phase."""
-        epsilon, remaining = useful(epsilon, problem), 1 - problem.continuation
-        phases = max(1, ceil(log(4 / (epsilon * remaining**2)) / log(1 / problem.continuation)))
-        growth = barycentric_spanner(problem).constant
-        confidence = log(2 * problem.dimension * phases / delta)
-        return phases, ceil(8 * growth**2 * confidence / (remaining**6 * epsilon**2))
+    def phases(self, problem: Problem, epsilon: float, delta: float) -> Phases:
+        """Return the sizes of all phases."""
+        growth = rounded_up(barycentric_spanner(problem).constant)
+        return Phases.of(problem, problem.dimension, epsilon, delta, growth)
 
     def run(self, task: Task) -> Run:
         """Repeat value iteration from fresh samples of d pairs."""
         problem, epsilon, delta = task.problem, task.epsilon, task.delta
         needed = self.predicted_samples(problem, inf, epsilon, delta)
         budget = FixedBudget(problem, epsilon, needed, "PPQ-Learning budget (own proof)")
-        phases, samples = self.sizes(problem, epsilon, delta)
         spanner = barycentric_spanner(problem)
-        pulls = Pulls(spanner.pairs, np.full((1, problem.dimension), samples))
 
         q_values = np.where(problem.mask, 0.0, -np.inf)
-        check = None
-        for phase in range(1, phases + 1):
+        done, check = 0, None
+        for samples in self.phases(problem, epsilon, delta).sizes:
             values = np.clip(q_values.max(axis=1), 0.0, problem.value_limits[0])
-            tally = yield Request(pulls, check)
+            tally = yield Request(Pulls(spanner.pairs, np.full((1, problem.dimension), samples)), check)
             targets = (tally.reward_sums[0] + problem.continuation * (tally.next_counts[0] @ values)) / samples
             q_values = spanner.table(targets)
-            check = budget.check(
-                phase * pulls.total, q_values.argmax(axis=1)[None], action_gap(problem, q_values[None])
-            )
+            done += tally.samples
+            check = budget.check(done, q_values.argmax(axis=1)[None], action_gap(problem, q_values[None]))
         assert check is not None
         return check

@@ -1,19 +1,12 @@
 """Mean rewards, for the algorithms whose papers take them as known.
 
-Either the user knows them and says so, as a table (S, A), or they are learned at the pairs from which all other rewards
-follow (the anchors, or every pair), from below: with n samples of each of K pairs,
-
-    r = max(0, mean - w),    w = √( log(2K/δ) / 2n ),    so that    r ≤ true reward ≤ r + 2w
-
-at all of them together with probability 1 - δ (Hoeffding, both sides, K pairs: own proof). Lower rewards keep a method
-right that works from below: if v ≤ T_π v with them, so it is with the true ones, hence v ≤ V^π. The same holds of
-Σ_k F_k(s,a) r_k with anchors, because F ≥ 0 and the weights of a pair sum to 1.
+The user may know them and say so, as a table (S, A). Otherwise they are learned, in lower estimates of r + γv(s'), at
+the pairs from which all others follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -55,9 +48,3 @@ def why_not_these(table: Sequence[Sequence[float]] | None, problem: Problem) -> 
 def known_rewards(table: Sequence[Sequence[float]] | None) -> FloatArray | None:
     """Return a table as an array (S, A)."""
     return None if table is None else np.asarray(table, dtype=np.float64)
-
-
-def lower_rewards(sums: FloatArray, samples: int, delta: float) -> FloatArray:
-    """Lower estimates from the sums (K,) of `samples` rewards at each pair."""
-    width = sqrt(log(2 * len(sums) / delta) / (2 * samples))
-    return np.maximum(sums / samples - width, 0.0)

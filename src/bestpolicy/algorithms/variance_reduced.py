@@ -1,37 +1,43 @@
 """Variance-reduced value iteration from below, at K pairs from which all others follow.
 
     v = 0, π = any policy, β = 1/(1-γ)
-    for u = β, β/2, ..., R' times                                       (V* - v ≤ u when it begins, u/2 when it ends)
-        v₀ = v;  from m samples of each of the K pairs: w, lower estimate of P v₀, and r, lower estimate of the reward
+    for u = β, 2^{R'-1}ε, ..., 4ε, 2ε: R' rounds                        (V* - v ≤ u when one begins, u/2 when it ends)
+        v₀ = v;  y = lower estimate of r + γP v₀ from m samples of each of the K pairs
         for j = 0, ..., R
-            g = lower estimate of P(v - v₀) from m₁ fresh samples of each of them         (0 if j = 0)
-            Q = F (r + γ clip(w + g, 0, β));   where max_a Q > v, set v to it and π to its action
+            g = lower estimate of γP(v - v₀) from m₁ fresh samples of each of them        (0 if j = 0)
+            Q = F clip(y + g, 0, β);   where max_a Q > v, set v to it and π to its action
     return π
 
-    R' = ⌈log₂(β/ε)⌉,   δ' = δ/R',   ℓ = log(10K/δ'),   m = ⌈8192 ℓ β³ / min(u, √β)²⌉,   a = ℓ/m
-    R = ⌈4β log(2β/u)⌉,   m₁ = ⌈128 β² log(2RK/δ')⌉
-    w = ŵ - √(2aσ̂²) - 4a^¾ ‖v₀‖ - ⅔a‖v₀‖,   r = max(0, r̂ - √(a/2)),   g = mean of v(s') - v₀(s'), less (1-γ)u/8
+    R' = ⌈log₂(β/ε)⌉,  δ' = δ/R',    R = ⌈log 16 / log(1/γ)⌉ - 1,    b + c = 1/2 - γ^{R+1}
+    m = 1 + ⌈2ℓ/x²⌉,  ℓ = log(8K/δ'),  x = root of (7/3)β²x² + (2sβ^{3/2} + γβu)x = cu,  s = √(1+γ)/2;  x² = 2ℓ/(m-1)
+    m₁ = ⌈2γ²β²ℓ₁/b²⌉,  ℓ₁ = log(4RK/δ')
+    y = mean - x·(standard deviation) - (7/6)B x²  of r + γv₀(s'), whose range is B = 1 + γ(max v₀ - min v₀) ≤ β
+    g = mean - (1-γ)bu/2  of γ(v - v₀)(s')
 
 F extends numbers at the K pairs to all: φ(s,a) = Σ_k F_k(s,a) φ_k with F ≥ 0 and Σ_k F_k = 1. With anchors this is
 `OPPQ`; with all pairs, F = 1, it is `VQVI`. The increments v - v₀ are small, so few samples do for them; the many
 samples for v₀ are drawn once in a round.
 
-(4, 8192, 128) are the constants that Sidford et al. (2018) call sufficient, with repairs: δ/R' for each round, where
-they pass δ to each; √β in m, without which the sum below is not small enough in the first rounds of large β; 2β/u in R,
-where β/u makes it 0 at first; 10 in ℓ, where they have 8, for rewards that are learned, at no price, from the same
-samples. The proof of what is run is our own. With probability 1 - δ' a round keeps v ≤ T_π v, hence v ≤ V^π ≤ V*, and
-turns V* - v ≤ u into V* - v ≤ u/2:
+The structure is that of Sidford et al. (2018). They call R = 4β log(β/u), m = 8192 β³ℓ/u² and m₁ = 128 β²ℓ₁ sufficient
+(but R is 0 at first, and every round is given all of δ), with a term in (ℓ/m)^¾ in y; what is needed is far less. The
+proof of what is run here is our own. With probability 1 - δ' a round keeps v ≤ T_π v, hence v ≤ V^π ≤ V*, and if V* - v
+≤ u before it, V* - v ≤ u/2 after it:
 
-* Lower estimates. Bernstein for the mean of v₀, and Hoeffding for those of v₀, v₀² (which together bound |σ̂² - σ²| by
-  2.2√a‖v₀‖²) and the rewards, give w ≤ P v₀ ≤ w + 2√(2aσ²) + 6.1a^¾‖v₀‖ + 1.4a‖v₀‖ and r ≤ true ≤ r + √(2a) at all K
-  pairs but for ⅘δ'. As long as v₀ ≤ v ≤ V* ≤ v₀ + u, Hoeffding with range u gives g ≤ P(v - v₀) ≤ g + (1-γ)u/4 in all
-  R steps but for 2RK(δ'/2RK)⁴ ≤ δ'/8.
+* Lower estimates. Let μ and σ be mean and standard deviation of r + γv₀(s') at one of the pairs. By Bernstein's
+  inequality for the mean and Theorem 10 of Maurer and Pontil (2009) for the standard deviation, each to both sides, y ≤
+  μ ≤ y + 2xσ + (7/3)βx² at all K pairs but for 4K e^{-ℓ} = δ'/2. As long as v₀ ≤ v ≤ V* ≤ v₀ + u, Hoeffding with range
+  γu gives g ≤ γP(v - v₀) ≤ g + (1-γ)bu in all R steps but for 2RK e^{-ℓ₁} = δ'/2.
 * From below. Then Q is at most the true reward plus γPv, because F ≥ 0; so v ≤ T_π v is kept where an action is
   replaced and, v growing, where it is not.
-* Progress. V* - v shrinks by γP_{π*} a step up to the widths above: in the end it is at most γᴿu + u/4, plus the
-  discounted sum of the widths of r and γw along π*. Mixtures vary more than their parts: Σ_k F_k σ_k ≤ σ ≤ σ(V*) + u/2;
-  and γ(I - γP)⁻¹ σ(V*) ≤ β^{3/2}/√2, because (I - γ²P)⁻¹ γ²σ²(V*) is the variance of a return in [0, β]. The m above
-  makes that sum at most (.016 + .023 + .016 + .008)u, and γᴿ ≤ (u/2β)⁴ ≤ 1/16: less than u/2 in all.
+* Progress. Each of the R + 1 steps leads from V* - v to at most γP_{π*}(V* - v), plus the widths above along π*: in the
+  end V* - v ≤ γ^{R+1}u + bu + (7/3)β²x² + 2x (I - γP_{π*})⁻¹ F σ. The MDP that takes pair k with probability F_k and
+  draws reward and next state there has the values of the true one. In it mixtures vary at least as much as their parts:
+  F σ ≤ σ(v₀) ≤ σ(V*) + γu/2, as 0 ≤ V* - v₀ ≤ u. And (I - γ²P_{π*})⁻¹ σ²(V*) is the variance of a return in [0, β], at
+  most β²/4, hence (I - γP_{π*})⁻¹ σ(V*) ≤ √(β (1+γ) β²/4) = sβ^{3/2}. By the choice of x this is (γ^{R+1} + b + c)u.
+
+Any b and c with that sum will do. With A = R m₁ b² and D = 2ℓ(2sβ^{3/2} + γβu)²/u², a round takes about A/b² + D/c²
+samples of each pair, which b : c = A^{1/3} : D^{1/3} makes least. Known rewards are left out of y, whose limit is then
+γβ, and added to Q.
 """
 
 from __future__ import annotations
@@ -44,8 +50,7 @@ import numpy as np
 
 from bestpolicy.algorithms.budget import FixedBudget
 from bestpolicy.algorithms.protocol import Request, Run
-from bestpolicy.algorithms.rewards import lower_rewards
-from bestpolicy.estimation import Pulls
+from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import FloatArray, IntArray, Problem
 
@@ -60,36 +65,56 @@ class Round:
         u, the error with which it begins.
     references : int
         m, the samples of each pair at its beginning.
+    width : float
+        x, by how many standard deviations means of these are lowered.
     steps, increments : int
         R, and the samples m₁ of each pair in a step.
-    delta : float
-        δ', its probability of error.
+    shift : float
+        By how much means of increments are lowered.
     """
 
     error: float
     references: int
+    width: float
     steps: int
     increments: int
-    delta: float
+    shift: float
 
     @property
     def samples(self) -> int:
         """Samples of each pair."""
         return self.references + self.steps * self.increments
 
+    @classmethod
+    def halving(cls, gamma: float, pairs: int, error: float, delta: float) -> Round:
+        """Return the round that halves an error, at so many pairs and with probability 1 - δ'."""
+        limit = 1 / (1 - gamma)
+        steps = max(1, ceil(log(16) / log(1 / gamma))) - 1
+        confidence, of_increments = log(8 * pairs / delta), log(4 * max(steps, 1) * pairs / delta)
+        linear, square = sqrt((1 + gamma) * limit**3) + gamma * limit * error, 7 / 3 * limit**2
+
+        price = 2 * (gamma * limit) ** 2 * of_increments
+        weights = (steps * price) ** (1 / 3), (2 * confidence) ** (1 / 3) * (linear / error) ** (2 / 3)
+        share = (1 / 2 - gamma ** (steps + 1)) / sum(weights)
+        for_increments, allowed = share * weights[0], share * weights[1] * error
+        root = 2 * allowed / (linear + sqrt(linear**2 + 4 * square * allowed))
+        references = 1 + ceil(2 * confidence / root**2)
+        return cls(
+            error,
+            references,
+            width=sqrt(2 * confidence / (references - 1)),
+            steps=steps,
+            increments=ceil(price / for_increments**2) if steps else 0,
+            shift=for_increments * error / (2 * limit),
+        )
+
 
 def rounds(problem: Problem, pairs: int, epsilon: float, delta: float) -> list[Round]:
     """Compute all numbers of samples of K pairs from (ε, δ); one round at least, which any ε ≥ β is content with."""
     limit = float(problem.value_limits[0])
     number = max(1, ceil(log2(limit / epsilon)))
-    share = delta / number
-    sizes = []
-    for error in (limit / 2**i for i in range(number)):
-        references = ceil(8192 * log(10 * pairs / share) * limit**3 / min(error, sqrt(limit)) ** 2)
-        steps = ceil(4 * limit * log(2 * limit / error))
-        increments = ceil(128 * limit**2 * log(2 * steps * pairs / share))
-        sizes.append(Round(error, references, steps, increments, share))
-    return sizes
+    errors = (min(limit, epsilon * 2**left) for left in range(number, 0, -1))
+    return [Round.halving(problem.continuation, pairs, error, delta / number) for error in errors]
 
 
 def halve_the_error(
@@ -113,7 +138,9 @@ def halve_the_error(
         Learned if not given.
     """
     problem, done, check = budget.problem, 0, None
-    limit = float(problem.value_limits[0])
+    gamma, learned = problem.continuation, known_rewards is None
+    rewards = 0.0 if known_rewards is None else known_rewards
+    largest = float(problem.value_limits[0]) * (1.0 if learned else gamma)
 
     def pulls(samples: int) -> Pulls:
         return Pulls(pairs, np.full((1, len(pairs)), samples))
@@ -122,17 +149,13 @@ def halve_the_error(
     for each in sizes:
         start = values
         tally = yield Request(pulls(each.references), check)
-        # A fifth of δ' for each of four events makes the ℓ of the formulas.
-        reference = following = lower_mean(tally.next_counts[0], start, each.delta / 5)
-        rewards = known_rewards
-        if rewards is None:
-            rewards = table(lower_rewards(tally.reward_sums[0], each.references, each.delta / 5))
+        reference = following = lower_means(tally, gamma * start, each.width, learned)
         for step in range(each.steps + 1):
             if step > 0:
                 tally = yield Request(pulls(each.increments))
-                increment = tally.next_counts[0] @ (values - start) / each.increments
-                following = reference + increment - each.error / (8 * limit)
-            q_values = rewards + problem.continuation * table(np.clip(following, 0.0, limit))
+                increment = gamma * (tally.next_counts[0] @ (values - start)) / each.increments
+                following = reference + increment - each.shift
+            q_values = rewards + table(np.clip(following, 0.0, largest))
             values, policy = improved(values, policy, q_values)
         done += len(pairs) * each.samples
         check = budget.check(done, policy[None], action_gap(problem, q_values[None]))
@@ -141,14 +164,28 @@ def halve_the_error(
     return check
 
 
-def lower_mean(counts: IntArray, values: FloatArray, delta: float) -> FloatArray:
-    """Lower estimates of the mean of `values` (S,) from counts of next states (K, S), wrong with probability 3δ."""
-    confidence = log(2 * len(counts) / delta)
-    samples = counts.sum(axis=1)
-    means = counts @ values / samples
-    variances = (counts * (values - means[:, None]) ** 2).sum(axis=1) / samples
-    share, largest = confidence / samples, values.max()
-    lower: FloatArray = means - np.sqrt(2 * share * variances) - (4 * share**0.75 + 2 / 3 * share) * largest
+def lower_means(tally: Tally, values: FloatArray, width: float, with_rewards: bool) -> FloatArray:
+    """Lower estimates (K,) of the mean of values(s'), plus the reward if so wanted, at the pairs of a tally.
+
+    Parameters
+    ----------
+    tally : Tally
+        Of one stage.
+    values : array (S,)
+    width : float
+        x = √(2ℓ/(m-1)) with m samples of each pair. The estimates are above the means at any of K pairs with
+        probability at most 2K e^{-ℓ}.
+    with_rewards : bool
+    """
+    samples, above = tally.pulls[0], values - values.min()
+    sums, squares = tally.next_counts[0] @ above, tally.next_counts[0] @ above**2
+    if with_rewards:
+        sums = sums + tally.reward_sums[0]
+        squares = squares + tally.squared_rewards[0] + 2 * (tally.next_rewards[0] @ above)
+    means = sums / samples
+    deviations = np.sqrt(np.maximum(squares / samples - means**2, 0.0))
+    largest = above.max() + with_rewards
+    lower: FloatArray = values.min() + means - width * deviations - 7 / 6 * largest * width**2
     return lower
 
 

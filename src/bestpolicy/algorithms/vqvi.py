@@ -3,8 +3,9 @@ and Ye 2018).
 
     come nearer to V* from below as in `variance_reduced`, with samples of all pairs
 
-The constants are the reference's, with the repairs that `variance_reduced` names; the proof there is our own. Rewards
-are known to the reference. Here they are learned from the same samples, unless `rewards` are given.
+The structure is the reference's. Its constants, which it calls sufficient, are replaced by what *our own proof*, in
+`variance_reduced`, needs: 130 to 500 times fewer samples on the instances of ``make bench-compare``. Rewards are known
+to the reference. Here they are learned from the same samples, unless `rewards` are given.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class VQVI:
         assumption="",
         guarantee="an ε for the policy after every halving, at the end the asked one, in every state",
         complexity="S A / ((1-γ)³ ε²)",
-        constants="exact, with repairs; own proof",
+        constants="own proof, of far smaller ones than the reference's",
         reference="Sidford, Wang, Wu, Yang, Ye: Near-Optimal Time and Sample Complexities for Solving MDPs (2018)",
     )
     anytime: ClassVar[bool] = False
