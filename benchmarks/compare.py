@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 import bestpolicy as bp
 from bestpolicy import instances
 from bestpolicy.algorithms import ALGORITHMS, Algorithm
-from bestpolicy.compare import Summary
+from bestpolicy.comparison import Summary
 
 DELTA = 0.1
 OURS = ("tight", "adaptive")

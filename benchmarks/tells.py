@@ -16,7 +16,7 @@ import bestpolicy as bp
 from benchmarks.timing import CLOCK, best_of, line, one_thread, timed
 from bestpolicy.algorithms import GSS, Request
 from bestpolicy.stopping import Check
-from bestpolicy.store import Store
+from bestpolicy.study.store import Store
 
 CALLS, PER_QUERY, CALL_SECONDS = 1000, 20, 1e-3
 

@@ -22,9 +22,9 @@ from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.stopping import lag
 from bestpolicy.stopping.ellipsoids import SHARES
 from bestpolicy.stopping.verdict import Split
-from bestpolicy.verify import protocol, verify, verify_text
-from bestpolicy.verify.case import Case
-from bestpolicy.verify.reading import Rejected, digest
+from bestpolicy.verification import protocol, verify, verify_text
+from bestpolicy.verification.case import Case
+from bestpolicy.verification.reading import Rejected, digest
 from tests.models import near_tie, random_mdp
 from tests.test_cli import assert_one_error_line, run
 
@@ -411,7 +411,9 @@ def test_the_checker_shares_no_code_with_the_run():
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             for name in names:
-                assert not name.startswith("bestpolicy") or name.startswith(("bestpolicy.errors", "bestpolicy.verify"))
+                assert not name.startswith("bestpolicy") or name.startswith(
+                    ("bestpolicy.errors", "bestpolicy.verification")
+                )
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.cli import main
-from bestpolicy.store import Store
+from bestpolicy.study.store import Store
 from tests.models import random_mdp
 
 COMMAND = [str(Path(sys.executable).parent / "bestpolicy")]

@@ -26,10 +26,10 @@ from bestpolicy.algorithms.gss import GSS
 from bestpolicy.algorithms.protocol import Request
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.cli.algorithms import print_all
-from bestpolicy.compare import Skipped, Trial, label
-from bestpolicy.compare.comparison import binomial_limit
-from bestpolicy.compare.ledger import Ledger
-from bestpolicy.store import Store
+from bestpolicy.comparison import Skipped, Trial, label
+from bestpolicy.comparison.comparison import binomial_limit
+from bestpolicy.comparison.ledger import Ledger
+from bestpolicy.study.store import Store
 from tests.models import near_tie, random_mdp
 from tests.test_cli import COMMAND, assert_one_error_line, run, run_installed
 

@@ -13,12 +13,12 @@ from scipy.stats import binomtest
 
 import bestpolicy as bp
 from bestpolicy.algorithms import ALGORITHMS, LAVI, LSPIG, OPPQ, PPQ, LinearPlugIn, Task, make_algorithm, parameters_of
-from bestpolicy.algorithms.budget import rounded_up
+from bestpolicy.algorithms.peers.budget import rounded_up
+from bestpolicy.algorithms.peers.rollouts import mean_return
+from bestpolicy.algorithms.peers.variance_reduced import lower_means
 from bestpolicy.algorithms.protocol import Algorithm
-from bestpolicy.algorithms.rollouts import mean_return
-from bestpolicy.algorithms.variance_reduced import lower_means
 from bestpolicy.design.anchors import anchors, barycentric_spanner
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally
 from tests.models import random_mdp, tabular_mdp
 from tests.test_cli import assert_one_error_line
 from tests.test_cli import run as command

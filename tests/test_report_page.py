@@ -22,13 +22,13 @@ import bestpolicy as bp
 from bestpolicy import report
 from bestpolicy.algorithms import GSS
 from bestpolicy.algorithms.protocol import Request
-from bestpolicy.compare import InstanceBound, Skipped, Trial
+from bestpolicy.comparison import InstanceBound, Skipped, Trial
 from bestpolicy.report import accounts, words
 from bestpolicy.report.accounts import from_result, from_store
 from bestpolicy.report.labels import Labels
 from bestpolicy.report.layout import find_grid
 from bestpolicy.report.live import study_version
-from bestpolicy.store import Store
+from bestpolicy.study.store import Store
 from tests.models import random_mdp
 from tests.test_cli import assert_one_error_line, run
 

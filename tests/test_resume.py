@@ -76,7 +76,7 @@ def test_what_was_asked_is_taken_as_it_is(tmp_path):
     advance(study, model, 20)
     (query,) = study.ask()
     study.close()
-    from bestpolicy.encoding import pack, unpack
+    from bestpolicy.study.encoding import pack, unpack
 
     with sqlite3.connect(store) as database:
         ((content,),) = database.execute("SELECT content FROM asked WHERE position = 20").fetchall()
@@ -131,7 +131,7 @@ def test_certificates_of_older_versions_are_still_checked(name):
 
 
 def test_the_package_needs_nothing_that_only_unix_has():
-    script = "import sys; sys.modules['fcntl'] = None; import bestpolicy, bestpolicy.store, bestpolicy.cli"
+    script = "import sys; sys.modules['fcntl'] = None; import bestpolicy, bestpolicy.study.store, bestpolicy.cli"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 

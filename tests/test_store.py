@@ -19,8 +19,8 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.certificate import make_certificate
-from bestpolicy.encoding import tally_from_bytes, tally_to_bytes
-from bestpolicy.store import Store
+from bestpolicy.study.encoding import tally_from_bytes, tally_to_bytes
+from bestpolicy.study.store import Store
 from tests.models import near_tie, random_mdp
 
 MDP = near_tie(0.3)

@@ -25,12 +25,12 @@ from bestpolicy.algorithms import (
     parameters_of,
 )
 from bestpolicy.algorithms import action_elimination as elimination
-from bestpolicy.algorithms.klb_ts import Times, threshold, tracked_counts
-from bestpolicy.algorithms.phased_q import Phases
-from bestpolicy.algorithms.plug_in import samples_each
-from bestpolicy.algorithms.tabular import EmpiricalModel, plan
-from bestpolicy.algorithms.variance_reduced import rounds
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.algorithms.peers.klb_ts import Times, threshold, tracked_counts
+from bestpolicy.algorithms.peers.phased_q import Phases
+from bestpolicy.algorithms.peers.plug_in import samples_each
+from bestpolicy.algorithms.peers.tabular import EmpiricalModel, plan
+from bestpolicy.algorithms.peers.variance_reduced import rounds
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping.kl_ball import kl_max
 from tests.models import all_policies, near_tie, plain_values, random_mdp, tabular_mdp
 from tests.test_cli import assert_one_error_line, run

@@ -17,7 +17,7 @@ from bestpolicy.algorithms.tight import Tight, whitened_problem
 from bestpolicy.design import g_optimal_design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence

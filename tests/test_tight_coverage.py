@@ -14,7 +14,7 @@ import bestpolicy as bp
 from bestpolicy.algorithms import Task
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.tight import Tight
-from bestpolicy.estimation import Pulls
+from bestpolicy.samples import Pulls
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence, fit

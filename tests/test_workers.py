@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import bestpolicy as bp
-from bestpolicy.store import Store
+from bestpolicy.study.store import Store
 from tests.models import near_tie
 
 MDP = near_tie(0.3)

@@ -33,16 +33,16 @@ import scipy
 from bestpolicy._version import __version__
 from bestpolicy.design import whiten
 from bestpolicy.errors import BestPolicyError, InvalidInput
-from bestpolicy.estimation import Tally
-from bestpolicy.files import write_file
 from bestpolicy.problem import Problem
+from bestpolicy.problem.files import write_file
+from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
-from bestpolicy.store import Store
-from bestpolicy.verify import verify_text
-from bestpolicy.verify.reading import FORMAT, VERSION, digest
+from bestpolicy.study.store import Store
+from bestpolicy.verification import verify_text
+from bestpolicy.verification.reading import FORMAT, VERSION, digest
 
 if TYPE_CHECKING:
-    from bestpolicy.result import Result
+    from bestpolicy.study import Result
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,10 +26,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestpolicy.problem import FloatArray, IntArray, Problem
-from bestpolicy.quantised import greedy
-from bestpolicy.sparsity import Matrix
-from bestpolicy.threads import one_thread
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.quantised import greedy
+from bestpolicy._numerics.sparsity import Matrix
+from bestpolicy._numerics.threads import one_thread
+from bestpolicy.problem import Problem
 
 _MAX_IMPROVEMENTS = 60
 _MAX_SWEEPS = 100

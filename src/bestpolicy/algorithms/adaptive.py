@@ -24,16 +24,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.inputs import number
+from bestpolicy._numerics.quantised import grid_shares
 from bestpolicy.algorithms.lags import critical_directions, reached_share
 from bestpolicy.algorithms.protocol import About
 from bestpolicy.algorithms.sampling import AllocationSampling
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.design import Design
 from bestpolicy.design.transductive import transductive_design
-from bestpolicy.estimation import Tally
-from bestpolicy.inputs import number
-from bestpolicy.problem import FloatArray, IntArray, Problem
-from bestpolicy.quantised import grid_shares
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.verdict import Verdict
 

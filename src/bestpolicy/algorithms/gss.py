@@ -16,12 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from bestpolicy._numerics.arrays import frozen
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.sampling import DesignSampling, Rounding, begin_with_design, check_times
 from bestpolicy.bounds.paper import predicted_rounds
 from bestpolicy.design import whiten
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import Problem, frozen
+from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check, PaperRule
 
 

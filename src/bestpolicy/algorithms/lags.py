@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bestpolicy.estimation import Tally
-from bestpolicy.problem import FloatArray, IntArray, Problem
-from bestpolicy.quantised import steady
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.quantised import steady
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.lag import Choice, Lag
 from bestpolicy.stopping.tight import TightRule

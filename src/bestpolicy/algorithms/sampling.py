@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.algorithms.protocol import Task
 from bestpolicy.design import Design, g_optimal_design, rounded_counts
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Pulls, Tally
-from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 
 MAX_ROUNDS = 10**16  # counts stay exact in float64, and no simulator will ever get there
 

@@ -20,14 +20,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
+from bestpolicy._numerics.inputs import as_float, number
 from bestpolicy.algorithms.lags import Lags
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.sampling import AllocationSampling, begin_with_design, check_times
 from bestpolicy.design import Design, whiten
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Tally
-from bestpolicy.inputs import as_float, number
-from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence

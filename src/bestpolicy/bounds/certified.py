@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.divergence import confidence_divergence
-from bestpolicy.problem import FloatArray
 
 RewardLaw = Literal["bernoulli", "deterministic"]
 

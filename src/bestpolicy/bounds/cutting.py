@@ -11,11 +11,11 @@ from time import monotonic
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.exploration import Explorer
 from bestpolicy.bounds.programme import Programme
 from bestpolicy.bounds.search import Search
-from bestpolicy.problem import FloatArray
 
 _EFFORT, _ENOUGH = 30, 0.01  # after so many iterations this gap will do
 _SHARE = 2 / 3  # of the time for any sampling, if the search for rounds still has to begin

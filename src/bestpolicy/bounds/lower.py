@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import frozen
+from bestpolicy._numerics.threads import one_thread
 from bestpolicy.bounds.alternatives import Alternative, Verifier
 from bestpolicy.bounds.certified import LowerBound, RewardLaw, Weighing
 from bestpolicy.bounds.cutting import CuttingPlanes
@@ -38,8 +40,6 @@ from bestpolicy.bounds.divergence import confidence_divergence
 from bestpolicy.bounds.programme import characteristic
 from bestpolicy.bounds.search import Search
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import frozen
-from bestpolicy.threads import one_thread
 
 if TYPE_CHECKING:
     from bestpolicy.mdp import LinearMDP

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bestpolicy.problem import FloatArray
+from bestpolicy._numerics.arrays import FloatArray
 
 _PATIENCE, _PROGRESS = 25, 1.005  # iterations in which the bound has to grow by this factor
 _REMEMBERED = 10  # allocations

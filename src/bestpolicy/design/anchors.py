@@ -28,10 +28,11 @@ from functools import lru_cache
 import numpy as np
 from scipy.optimize import nnls
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
+from bestpolicy._numerics.quantised import steady
+from bestpolicy._numerics.threads import one_thread
 from bestpolicy.design.conditioning import row_chunks, squared_norms, well_conditioned
-from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
-from bestpolicy.quantised import steady
-from bestpolicy.threads import one_thread
+from bestpolicy.problem import Problem
 
 _GROWTH = 1e-4
 _INSIDE = 1e-9  # distance at which a feature counts as inside a hull; features have length √d on average

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 
+from bestpolicy._numerics.quantised import steady
 from bestpolicy.design.conditioning import Floats, row_chunks, squared_norms
 from bestpolicy.design.interior_point import d_optimal_weights, support_threshold
 from bestpolicy.errors import ConvergenceError
-from bestpolicy.quantised import steady
 
 Indices: TypeAlias = NDArray[np.int64]
 

@@ -34,13 +34,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bestpolicy._numerics.quantised import grid_shares
+from bestpolicy._numerics.sparsity import axes_of
+from bestpolicy._numerics.threads import one_thread
 from bestpolicy.design.column_generation import Frame, Indices, initial_working_set, optimal_weights
 from bestpolicy.design.conditioning import Floats, as_feature_matrix, well_conditioned
 from bestpolicy.design.support import caratheodory, drop_negligible, moment_count
 from bestpolicy.errors import ConvergenceError, InvalidInput
-from bestpolicy.quantised import grid_shares
-from bestpolicy.sparsity import axes_of
-from bestpolicy.threads import one_thread
 
 _TIGHTEST, _LOOSEST = 1e-10, 1.0
 

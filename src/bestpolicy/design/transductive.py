@@ -34,8 +34,8 @@ from math import inf
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, frozen
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import FloatArray, frozen
 
 _POWERS = tuple(2.0**i for i in range(8))
 _SWEEPS = 40  # for each power, at most

@@ -23,6 +23,7 @@ from scipy.linalg import cholesky as cholesky_factor
 from scipy.linalg import lu, solve_triangular
 from scipy.sparse import issparse
 
+from bestpolicy._numerics.sparsity import Matrix, axes_of, dense, diagonal_of
 from bestpolicy.design.conditioning import (
     EPS,
     Floats,
@@ -35,7 +36,6 @@ from bestpolicy.design.conditioning import (
 )
 from bestpolicy.design.g_optimal import Design
 from bestpolicy.errors import InvalidInput
-from bestpolicy.sparsity import Matrix, axes_of, dense, diagonal_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from bestpolicy.bounds.lower import lower_bound
-from bestpolicy.compare import Comparison
-from bestpolicy.compare.comparison import FORMAT
+from bestpolicy.comparison import Comparison
+from bestpolicy.comparison.comparison import FORMAT
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report.accounts import (

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bestpolicy.algorithms import ALGORITHMS
-from bestpolicy.assumptions import check_features, check_model
 from bestpolicy.mdp import LinearMDP
+from bestpolicy.problem.assumptions import check_features, check_model
 from bestpolicy.report import words
 from bestpolicy.report.accounts import Account
 from bestpolicy.report.estimates import Estimates, estimate
@@ -30,7 +30,8 @@ from bestpolicy.report.figures.states import (
 from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
-from bestpolicy.result import Outcome, is_about_failures
+from bestpolicy.study import Outcome
+from bestpolicy.study.result import is_about_failures
 
 _CHECKS_SHOWN = 300
 _HOW_TO_TEST = "identify(..., diagnose=n) tests it from samples"

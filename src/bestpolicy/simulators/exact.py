@@ -11,10 +11,11 @@ from typing import Literal
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import frozen
 from bestpolicy.errors import InvalidInput, did_you_mean
-from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import Problem, frozen
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 
 RewardLaw = Literal["bernoulli", "deterministic"]
 _LAWS = ("bernoulli", "deterministic")

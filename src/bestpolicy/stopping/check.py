@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from bestpolicy.problem import IntArray
+from bestpolicy._numerics.arrays import IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Tally
-from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 
 _WORST_CONDITION = 1e10  # beyond it a solve has too few correct digits for a certificate
 

@@ -29,8 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from bestpolicy.estimation import Tally
-from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 from bestpolicy.stopping.ellipsoids import Prior, largest_norms
 from bestpolicy.stopping.evidence import Evidence, fit, second_moments
 from bestpolicy.stopping.fresh import FreshRule

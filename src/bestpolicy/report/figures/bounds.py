@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.certified import LowerBound
-from bestpolicy.problem import FloatArray
 from bestpolicy.report.figures.drawing import INK, SERIES, new_figure, plain, style
 
 if TYPE_CHECKING:
