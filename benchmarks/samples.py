@@ -1,8 +1,8 @@
 """Samples to a certificate: gss, tight and adaptive against the lower bound on any algorithm.
 
 One row per instance, δ and ε (0, 1 % and 5 % of the largest value 1/(1-γ) or H): simulator calls of each algorithm
-(geometric mean over the seeds), the lower bound on the expected calls of every (ε, δ)-correct algorithm, and their
-ratios. A star marks a missed target. Options:
+(geometric mean over the seeds), the lower bound on the expected calls of every (ε, δ)-correct algorithm, whichever
+steps it samples how often, and their ratios. A star marks a missed target. Options:
 ``python -m benchmarks.samples [--seeds N] [--seconds S] [--deltas …] [--shares …] [instances …]``.
 """
 

@@ -16,7 +16,7 @@ import bestpolicy as bp
 from benchmarks.timing import CLOCK, best_of, line, one_thread, timed
 from bestpolicy.algorithms import GSS, Request
 from bestpolicy.stopping import Check
-from bestpolicy.store import Store
+from bestpolicy.study.store import Store
 
 CALLS, PER_QUERY, CALL_SECONDS = 1000, 20, 1e-3
 
@@ -29,8 +29,9 @@ class Fidgety(GSS):
     requests: int = 10_000
     pulls: int = 1
 
-    def run(self, problem, epsilon, delta, rng, own_data=None):  # type: ignore[no-untyped-def]
+    def run(self, task):  # type: ignore[no-untyped-def]
         """Ask the same few samples of four pairs again and again."""
+        problem = task.problem
         pulls = bp.Pulls(problem.pairs[:4], np.full((problem.stages, 4), self.pulls))
         for _ in range(self.requests):
             yield Request(pulls)

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import bestpolicy as bp
-from bestpolicy.verify import verify
+from bestpolicy.verification import verify
 
 mdp = bp.instances.load("riverswim")
 result = bp.identify(bp.ExactSimulator(mdp), epsilon=0.5, delta=0.1, algorithm="tight", seed=1)

@@ -113,10 +113,9 @@ def test_coordinates_do_not_matter(name):
     other = problem.with_features(problem.features @ change)
     assert anchors(other).pairs.tolist() == anchors(problem).pairs.tolist()
     spanner, again = barycentric_spanner(problem), barycentric_spanner(other)
-    assert np.abs(again.coefficients).max() <= 1 + 2e-4
-    if name != "B10":  # there, many choices have the same volume
-        assert again.pairs.tolist() == spanner.pairs.tolist()
-        np.testing.assert_allclose(again.coefficients, spanner.coefficients, atol=1e-7)
+    # In B10 many choices have the same volume: the first one is made.
+    assert again.pairs.tolist() == spanner.pairs.tolist()
+    np.testing.assert_allclose(again.coefficients, spanner.coefficients, atol=1e-7)
 
 
 def test_pairs_that_are_not_allowed_are_not_chosen():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
+from scipy.optimize import brentq, linprog
 
 import bestpolicy as bp
 from bestpolicy.bounds import confidence_divergence, lower_bound, lower_bounds, summarise, table_rows, time_upper_bound
@@ -51,8 +51,8 @@ def assert_valid(mdp: bp.LinearMDP, bound: bp.bounds.LowerBound) -> None:
     good = {policy for policy, loss in policy_losses(mdp).items() if loss <= bound.epsilon + 1e-10}
     mask = np.broadcast_to(problem.mask, (stages, *problem.mask.shape))
     r, p = np.reshape(mdp.rewards, mask.shape), np.reshape(mdp.transitions, (*mask.shape, -1))
-    average = np.zeros(mask.shape)
-    for alternative, weight in zip(bound.alternatives, bound.weights, strict=True):
+    exact = {}
+    for alternative in bound.every_alternative:
         rows = np.einsum("sad,htd->hsat", problem.features, mdp.mu + alternative.mu_change)
         rewards = np.einsum("sad,hd->hsa", problem.features, mdp.theta + alternative.theta_change)
         assert rows[mask].min() >= 0
@@ -65,19 +65,28 @@ def assert_valid(mdp: bp.LinearMDP, bound: bp.bounds.LowerBound) -> None:
             divergence += np.where(r < 1, (1 - r) * np.log((1 - r) / (1 - rewards)), 0.0)
         np.testing.assert_allclose(alternative.divergences[mask], divergence[mask], rtol=1e-5, atol=1e-11)
         assert not alternative.divergences[~mask].any()
-        average += weight * np.where(mask, divergence, 0.0)
+        exact[alternative] = np.where(mask, divergence, 0.0)
         losses = policy_losses(alternative.model(mdp))
         assert min(losses[policy] for policy in good) > bound.epsilon
     if not bound.alternatives:
-        assert bound.samples_lower_bound == 0
+        assert bound.samples_lower_bound == bound.rounds_lower_bound == 0
         return
-    assert bound.weights.sum() == pytest.approx(1.0)
-    rounds = confidence_divergence(bound.delta) / average.reshape(stages, -1).max(axis=1).sum()
-    assert bound.rounds_lower_bound <= rounds * (1 + 1e-6)
-    assert bound.samples_lower_bound == pytest.approx(stages * bound.rounds_lower_bound)
-    allocation = np.reshape(bound.allocation, mask.shape)
-    assert not allocation[~mask].any()
-    np.testing.assert_allclose(allocation.sum(axis=(1, 2)), 1.0)
+    for weighing, number in (
+        (bound.any_sampling, bound.samples_lower_bound),
+        (bound.in_rounds, bound.rounds_lower_bound),
+    ):
+        assert weighing.weights.min() > 0
+        assert weighing.weights.sum() == pytest.approx(1.0)
+        pairs = zip(weighing.alternatives, weighing.weights, strict=True)
+        worst = sum(weight * exact[alternative] for alternative, weight in pairs).reshape(stages, -1).max(axis=1)
+        divisor = worst.max() if weighing is bound.any_sampling else worst.sum()
+        assert number <= confidence_divergence(bound.delta) / divisor * (1 + 1e-6)
+    assert bound.rounds_lower_bound <= bound.samples_lower_bound * (1 + 1e-9)
+    assert bound.samples_lower_bound <= stages * bound.rounds_lower_bound * (1 + 1e-9)
+    for allocation in (bound.allocation, bound.in_rounds.allocation):
+        assert not np.reshape(allocation, mask.shape)[~mask].any()
+    assert bound.allocation.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(np.reshape(bound.in_rounds.allocation, mask.shape).sum(axis=(1, 2)), 1.0)
 
 
 def best_arm(means: list[float]) -> tuple[float, np.ndarray]:
@@ -112,6 +121,13 @@ def arms(means: list[float], **time: float) -> bp.LinearMDP:
     return tabular_mdp(np.ones((1, len(means), 1)), np.array([means]), **(time or {"discount": 0.9}))
 
 
+def steps_of_arms(means: list[list[float]]) -> bp.LinearMDP:
+    """One state; what is played at one step changes nothing at the next."""
+    features = np.eye(len(means[0]))[None]
+    mu = np.ones((len(means), 1, len(means[0])))
+    return bp.LinearMDP(bp.Problem(features, horizon=len(means)), theta=np.array(means), mu=mu)
+
+
 ARMS = [
     [0.5, 0.4],
     [0.5, 0.4, 0.3],
@@ -141,14 +157,66 @@ def test_one_step_is_best_arm_identification_too():
     bound = lower_bound(arms([0.5, 0.4, 0.3], horizon=1), 0.0, 0.1)
     assert bound.characteristic_time == pytest.approx(best_arm([0.5, 0.4, 0.3])[0], rel=2e-3)
     assert bound.allocation.shape == (1, 1, 3)
+    # Without a next step to care for the discounted problem is the same, and a round is a sample.
+    discounted = lower_bound(arms([0.5, 0.4, 0.3]), 0.0, 0.1)
+    assert bound.samples_lower_bound == pytest.approx(discounted.samples_lower_bound, rel=2e-3)
+    for either in (bound, discounted):
+        assert either.rounds_lower_bound == either.samples_lower_bound
+        assert either.in_rounds.alternatives == either.alternatives
+        np.testing.assert_array_equal(either.in_rounds.allocation, either.allocation)
 
 
-def test_several_steps_of_arms_are_rounds_of_arms():
-    # Two steps of the same arms: a round samples both, each step has its own alternatives, so both need T* in parallel
-    # and mixtures of the two kinds of alternatives give 1/T* = Σ_h max(λ_h v, (1-λ_h) v): the same T* in rounds.
-    bound = lower_bound(arms([0.6, 0.4, 0.3], horizon=2), 0.0, 0.1)
-    assert bound.characteristic_time == pytest.approx(best_arm([0.6, 0.4, 0.3])[0], rel=5e-3)
-    assert bound.samples_lower_bound == pytest.approx(2 * bound.rounds_lower_bound)
+@pytest.mark.parametrize(
+    "means",
+    [[[0.6, 0.4, 0.3]] * 2, [[0.55, 0.45], [0.9, 0.1], [0.9, 0.1]], [[0.6, 0.4, 0.1], [0.2, 0.5, 0.1]]],
+    ids=["equal steps", "one hard step", "other arms"],
+)
+def test_several_steps_of_arms(means):
+    # Steps have alternatives of their own, T_h each. Free samples are split: 1/T = max_ω min_h ω_h/T_h, so T = Σ T_h.
+    # A round samples all steps in parallel and is enough when the hardest step has enough: T = max T_h rounds.
+    times = [best_arm(sorted(row, reverse=True))[0] for row in means]
+    bound = lower_bound(steps_of_arms(means), 0.0, 0.1)
+    assert bound.characteristic_time == pytest.approx(sum(times), rel=5e-3)
+    assert bound.characteristic_rounds == pytest.approx(max(times), rel=5e-3)
+    np.testing.assert_allclose(bound.allocation.sum(axis=(1, 2)), np.array(times) / sum(times), atol=0.01)
+
+
+def test_the_bound_on_rounds_is_not_for_all_algorithms():
+    # The first of six steps is hard. An algorithm that samples all steps equally often needs 16,551 calls at least; a
+    # valid one that does not needs half of that. Six times the bound on rounds is no bound on all algorithms.
+    mdp = steps_of_arms([[0.55, 0.45]] + [[0.9, 0.1]] * 5)
+    bound = lower_bound(mdp, 0.0, 1e-6)
+    runs = [
+        bp.identify(bp.ExactSimulator(mdp), epsilon=0.0, delta=1e-6, algorithm="adaptive", seed=seed)
+        for seed in range(4)
+    ]
+    assert all(run.certified and mdp.is_near_optimal(run.policy, 0.0) for run in runs)
+    mean = np.mean([run.samples for run in runs])
+    assert bound.samples_lower_bound < mean < 0.7 * 6 * bound.rounds_lower_bound
+    assert bound.samples_lower_bound > 0.9 * bound.rounds_lower_bound
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("seed", [2, 6])
+def test_no_weights_do_better(seed, epsilon):
+    # min_λ of what divides kl(δ, 1-δ), over all alternatives reported, by a linear programme in λ: variables (λ, u) and
+    # u_h ≥ Σ_k λ_k KL_k(h, x) in rounds, one u for all h if steps are free.
+    mdp = random_mdp(seed, states=3, actions=2, dimension=3, horizon=3)
+    bound = lower_bound(mdp, epsilon, 0.05, tolerance=0.01)
+    planes = np.stack([a.divergences.reshape(3, -1) for a in bound.every_alternative])
+    scale, (count, stages, n) = planes.max(), planes.shape
+    for tops, time in ((1, bound.characteristic_time), (stages, bound.characteristic_rounds)):
+        above = np.kron(np.eye(stages), np.ones((n, 1))) if tops > 1 else np.ones((stages * n, 1))
+        best = linprog(
+            np.append(np.zeros(count), np.ones(tops)),
+            A_ub=np.hstack([planes.reshape(count, -1).T / scale, -above]),
+            b_ub=np.zeros(stages * n),
+            A_eq=np.append(np.ones(count), np.zeros(tops))[None],
+            b_eq=[1.0],
+        )
+        assert time <= (1 + 1e-6) / (scale * best.fun)
+        assert time >= (1 - 1e-5) / (scale * best.fun)
+    assert bound.samples_lower_bound < 0.95 * 3 * bound.rounds_lower_bound
 
 
 def test_near_optimal_arms():
@@ -207,16 +275,17 @@ def test_alternatives_verified_by_enumeration(name, epsilon):
     bound = lower_bound(mdp, epsilon, 0.05, tolerance=0.05, callback=enough)
     assert_valid(mdp, bound)
     assert bound.characteristic_time > 0
-    assert 1 / bound.characteristic_time == pytest.approx(
-        bound_value(bound), rel=1e-6
-    )  # the number is the one that the alternatives give
+    # The numbers are those that the alternatives give.
+    assert 1 / bound.characteristic_time == pytest.approx(largest_averages(bound.any_sampling).max(), rel=1e-6)
+    assert 1 / bound.characteristic_rounds == pytest.approx(largest_averages(bound.in_rounds).sum(), rel=1e-6)
     # Theorem 1: T* ≤ U*, so a certified lower value of T* cannot exceed it (features of the simplex: norms hold).
-    assert bound.characteristic_time <= time_upper_bound(mdp.problem, mdp.gap, epsilon)
+    assert bound.characteristic_rounds <= time_upper_bound(mdp.problem, mdp.gap, epsilon)
 
 
-def bound_value(bound: bp.bounds.LowerBound) -> float:
-    average = sum(w * a.divergences for w, a in zip(bound.weights, bound.alternatives, strict=True))
-    return float(average.reshape(len(average), -1).max(axis=1).sum())
+def largest_averages(weighing: bp.bounds.Weighing) -> np.ndarray:
+    """max over the pairs of Σ λ KL, for each step."""
+    average = sum(w * a.divergences for w, a in zip(weighing.weights, weighing.alternatives, strict=True))
+    return average.reshape(len(average), -1).max(axis=1)
 
 
 @given(st.integers(0, 10**6), st.floats(0.01, 0.6), st.booleans())
@@ -366,19 +435,22 @@ def test_more_confidence_needs_more_samples(seed, first, second):
 @given(st.integers(0, 50))
 @settings(max_examples=3, deadline=None)
 def test_more_precision_needs_more_samples(seed):
-    mdp = random_tabular(seed, 2, 2, discount=0.6)
+    mdp = random_tabular(seed, 2, 2, **({"horizon": 2} if seed % 2 else {"discount": 0.6}))
     epsilons = [0.05, 0.0, 0.4, 0.1]
     bounds = lower_bounds(mdp, epsilons, 0.1, max_seconds=4, tolerance=0.05)
     assert [bound.epsilon for bound in bounds] == epsilons
-    times = [bound.characteristic_time for bound in sorted(bounds, key=lambda bound: bound.epsilon)]
-    assert times == sorted(times, reverse=True)
+    for number in ("characteristic_time", "characteristic_rounds"):
+        times = [getattr(bound, number) for bound in sorted(bounds, key=lambda bound: bound.epsilon)]
+        assert times == sorted(times, reverse=True)
     for bound in bounds:
         assert_valid(mdp, bound)
 
 
 def test_no_bound_without_confidence():
-    bound = lower_bound(arms([0.5, 0.4]), 0.0, 0.5)
-    assert bound.samples_lower_bound == bound.rounds_lower_bound == 0.0
+    for mdp in (arms([0.5, 0.4]), arms([0.5, 0.4], horizon=2)):
+        bound = lower_bound(mdp, 0.0, 0.5)
+        assert bound.samples_lower_bound == bound.rounds_lower_bound == 0.0
+        assert bound.characteristic_time > 0
     with pytest.raises(bp.InvalidInput):
         lower_bound(arms([0.5, 0.4]), 0.0, 1.0)
 
@@ -429,6 +501,28 @@ def test_time_limit_returns_a_valid_bound():
     assert lower_bound(mdp, 0.0, 0.05, max_seconds=0.0).samples_lower_bound == 0.0
 
 
+def test_an_episodic_search_that_runs_out_of_time_or_patience():
+    mdp = bp.instances.load("simplex-episodic")
+    full = lower_bound(mdp, 0.0, 0.05)
+    limited = lower_bound(mdp, 0.0, 0.05, max_seconds=0.2)
+    assert limited.interrupted
+    assert limited.reason == "time limit"
+
+    def impatient(progress: bp.bounds.Progress) -> None:
+        raise KeyboardInterrupt
+
+    broken_off = lower_bound(mdp, 0.0, 0.05, callback=impatient)  # long before the search for rounds
+    assert broken_off.rounds_lower_bound > 0
+    for bound in (limited, broken_off):
+        assert bound.samples_lower_bound <= full.samples_lower_bound * 1.01
+        assert bound.rounds_lower_bound <= full.rounds_lower_bound * 1.01
+        assert bound.samples_lower_bound <= 3 * bound.rounds_lower_bound * (1 + 1e-9)
+    # Weighed anew, what an earlier search found is worth as much as then, for both bounds.
+    again = lower_bound(mdp, 0.0, 0.05, also=full.every_alternative, max_seconds=0.0)
+    assert again.characteristic_time == pytest.approx(full.characteristic_time, rel=1e-6)
+    assert again.characteristic_rounds == pytest.approx(full.characteristic_rounds, rel=1e-6)
+
+
 def test_summary_is_json_and_the_prediction_is_above_the_bound():
     mdp = bp.instances.load("two-state")
     bound = lower_bound(mdp, 0.1, 0.05, tolerance=0.05)
@@ -451,6 +545,26 @@ def test_summary_is_json_and_the_prediction_is_above_the_bound():
     assert summarise(arms([0.5, 0.5]), tied)["predicted"] == {"gss": None}
 
 
+def test_summary_says_for_which_algorithms_a_bound_holds():
+    mdp = SMALL["episodic"]()
+    bound = lower_bound(mdp, 0.0, 0.05, tolerance=0.05)
+    summary, rows = summarise(mdp, bound), table_rows(mdp, bound)
+    assert json.loads(json.dumps(summary)) == summary
+    assert summary["samples_lower_bound"] < summary["calls_per_round"] * summary["rounds_lower_bound"]
+    assert summary["calls_per_round"] == 3
+    assert "any algorithm" in summary["scopes"]["samples_lower_bound"]
+    assert "equally often" in summary["scopes"]["rounds_lower_bound"]
+    assert summary["characteristic_rounds"] <= summary["upper"]
+    free, in_rounds = rows[:2]
+    assert (free.what, free.samples, free.ratio) == ("any algorithm, at least", bound.samples_lower_bound, 1.0)
+    assert in_rounds.what == "any that samples in rounds, at least"
+    assert in_rounds.samples == pytest.approx(3 * bound.rounds_lower_bound)
+    assert in_rounds.ratio == pytest.approx(in_rounds.samples / free.samples)
+    assert "equally often" in in_rounds.note
+    discounted = arms([0.5, 0.4])
+    assert not any("rounds" in row.what for row in table_rows(discounted, lower_bound(discounted, 0.0, 0.1)))
+
+
 def test_runs_need_more_than_the_bound():
     mdp = bp.instances.load("two-state")
     bounds = lower_bounds(mdp, [0.1, 0.5], 0.1, tolerance=0.05)
@@ -467,6 +581,10 @@ def test_figure(name, tmp_path):
     assert len(figure.axes) == 3
     assert "at least" in figure.axes[0].get_title("left")
     figure.savefig(tmp_path / "bounds.png")
-    empty = replace(bound, alternatives=(), weights=np.zeros(0))
+    title = figure.axes[0].get_title("left")
+    assert f"{bound.samples_lower_bound:,.0f} samples" in title
+    shares = [bar.get_height() for bar in figure.axes[0].patches]
+    assert sum(shares) == pytest.approx(1.0)  # over all steps
+    empty = replace(bound, any_sampling=replace(bound.any_sampling, alternatives=(), weights=np.zeros(0)))
     assert len(bounds_figure(mdp, empty).axes) == 1
     assert str(bound.closest.state) in bound.closest.describe()

@@ -28,7 +28,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import bestpolicy as bp
 from bestpolicy import report
 from bestpolicy.report.live import LivePage, Server
-from bestpolicy.store import Store
+from bestpolicy.study.store import Store
 from tests.test_report_page import HOSTILE, advance, comparison, make_study, undrawn  # noqa: F401 (a fixture)
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

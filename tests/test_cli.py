@@ -21,7 +21,7 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.cli import main
-from bestpolicy.store import Store
+from bestpolicy.study.store import Store
 from tests.models import random_mdp
 
 COMMAND = [str(Path(sys.executable).parent / "bestpolicy")]
@@ -430,11 +430,12 @@ def test_bounds_for_people_and_programs(tmp_path):
     done = run("bounds", "two-state", "--epsilon", 0, "--delta", 0.05, "--json")
     assert done.returncode == 0
     answer = json.loads(done.stdout)
-    keys = {"characteristic_time", "allocation", "samples_lower_bound", "alternatives", "upper", "predicted"}
+    keys = {"characteristic_time", "allocation", "samples_lower_bound", "alternatives", "upper", "predicted", "scopes"}
     assert keys <= set(answer)
     assert np.sum(answer["allocation"]) == pytest.approx(1)
     assert 0 < answer["characteristic_time"] <= answer["upper"]
     assert answer["samples_lower_bound"] == pytest.approx(0.9 * np.log(19) * answer["characteristic_time"])
+    assert answer["rounds_lower_bound"] == answer["samples_lower_bound"]
     assert answer["alternatives"]["count"] >= 1
     assert answer["alternatives"]["closest"]["state"] in (0, 1)
     assert answer["predicted"]["gss"] > answer["samples_lower_bound"]
@@ -444,6 +445,8 @@ def test_bounds_for_people_and_programs(tmp_path):
     )
     assert text.returncode == 0
     assert "any algorithm, at least" in text.stdout
+    assert "any that samples in rounds, at least" in text.stdout
+    assert "rounds of 6" in text.stdout
     assert "closest alternative" in text.stdout
     assert picture.read_text().startswith("<?xml")
     assert_one_error_line(run("bounds", "two-state", "--epsilon", -1, "--delta", 0.05), "epsilon")

@@ -26,10 +26,10 @@ from bestpolicy.algorithms.gss import GSS
 from bestpolicy.algorithms.protocol import Request
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.cli.algorithms import print_all
-from bestpolicy.compare import Skipped, Trial, label
-from bestpolicy.compare.comparison import binomial_limit
-from bestpolicy.compare.ledger import Ledger
-from bestpolicy.store import Store
+from bestpolicy.comparison import Skipped, Trial, label
+from bestpolicy.comparison.comparison import binomial_limit
+from bestpolicy.comparison.ledger import Ledger
+from bestpolicy.study.store import Store
 from tests.models import near_tie, random_mdp
 from tests.test_cli import COMMAND, assert_one_error_line, run, run_installed
 
@@ -58,14 +58,15 @@ class Liar:
     def predicted_samples(self, problem, gap, epsilon, delta):
         return float("nan")
 
-    def run(self, problem, epsilon, delta, rng, own_data=None):
+    def run(self, task):
+        problem = task.problem
         if self.complaint == DIE:
             os._exit(1)
         if self.complaint:
             raise bp.InvalidInput(self.complaint)
         yield Request(bp.Pulls(problem.pairs, np.ones((1, len(problem.pairs)), int)))
         policy = np.array([self.policy])
-        return bp.Check(1, len(problem.pairs), policy, 1.0, 0.0, True, epsilon, 1.0, "a lie", {})
+        return bp.Check(1, len(problem.pairs), policy, 1.0, 0.0, True, task.epsilon, 1.0, "a lie", {})
 
 
 def without_seconds(comparison: bp.Comparison) -> list[Trial]:
@@ -89,6 +90,15 @@ def test_rows_are_those_of_single_runs():
         assert row.certified_epsilon == result.epsilon
         assert row.loss == pytest.approx(truth.loss(result.policy), abs=1e-12)
         assert row.outcome == "certified"
+
+
+def test_ratios_are_to_the_bound_for_any_sampling():
+    mdp = random_mdp(2, states=3, actions=2, dimension=3, horizon=3)
+    found = bp.compare(mdp, "adaptive", epsilon=0.0, delta=0.1, runs=1)
+    bound = bp.bounds.lower_bound(mdp, 0.0, 0.1)
+    assert found.lower_bounds[0].samples == pytest.approx(bound.samples_lower_bound)
+    assert bound.samples_lower_bound < 0.95 * 3 * bound.rounds_lower_bound
+    assert found.summary[0].ratio_to_bound == pytest.approx(found.rows[0].samples / bound.samples_lower_bound)
 
 
 def test_summary_against_plain_numpy():

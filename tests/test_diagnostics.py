@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 import bestpolicy as bp
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
-from bestpolicy.held_out import HeldOut, sampling_error
+from bestpolicy.diagnostics.held_out import HeldOut, sampling_error
 from tests.models import random_mdp, tabular_mdp
 
 

@@ -47,14 +47,64 @@ def test_tallies_add_like_the_samples_they_hold(first, second, seed, episodic):
 def test_counts_are_what_a_loop_counts(mdp):
     samples = draw(mdp, 200, 3)
     tally = bp.Tally.from_samples(mdp.problem, *samples)
+    counts, rewards, squares = (
+        array.copy() for array in (tally.next_counts, tally.next_rewards, tally.squared_rewards)
+    )
     for state, action, reward, following, stage in zip(*samples, strict=True):
         k = np.searchsorted(tally.pairs, state * mdp.problem.actions + action)
-        tally.next_counts[stage, k, following] -= 1
-        tally.next_rewards[stage, k, following] -= reward
-        tally.squared_rewards[stage, k] -= reward**2
-    assert (tally.next_counts == 0).all()
-    np.testing.assert_allclose(tally.next_rewards, 0, atol=1e-12)
-    np.testing.assert_allclose(tally.squared_rewards, 0, atol=1e-12)
+        counts[stage, k, following] -= 1
+        rewards[stage, k, following] -= reward
+        squares[stage, k] -= reward**2
+    assert (counts == 0).all()
+    np.testing.assert_allclose(rewards, 0, atol=1e-12)
+    np.testing.assert_allclose(squares, 0, atol=1e-12)
+
+
+def _turned(tally, **changes):
+    arrays = {name: getattr(tally, name).copy() for name in ("pairs", "next_counts", "next_rewards", "squared_rewards")}
+    for name, change in changes.items():
+        arrays[name] = change(arrays[name])
+    return bp.Tally(**arrays)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"next_rewards": lambda r: 5 * r}, r"not in \[0, 1\]"),
+        ({"next_rewards": lambda r: r * np.nan}, r"not in \[0, 1\]"),
+        ({"next_rewards": lambda r: -r}, r"not in \[0, 1\]"),
+        ({"squared_rewards": lambda q: 0 * q}, "squared rewards"),
+        ({"squared_rewards": lambda q: 2 * q}, "squared rewards"),
+        ({"squared_rewards": lambda q: q * np.nan}, "squared rewards"),
+        ({"next_counts": lambda c: -c}, "negative count"),
+        ({"next_counts": lambda c: c.astype(float)}, "whole numbers"),
+        ({"next_counts": lambda c: c[0]}, "shape"),
+        ({"next_rewards": lambda r: r[:, :, :-1]}, "shapes"),
+        ({"squared_rewards": lambda q: q[0]}, "shapes"),
+        ({"squared_rewards": lambda q: q.astype(str)}, "numbers"),
+        ({"pairs": lambda p: p[::-1]}, "increasing"),
+        ({"pairs": lambda p: p - 1}, "flat pair indices"),
+    ],
+)
+def test_a_tally_refuses_sums_that_no_samples_have(changes, message):
+    tally = bp.ExactSimulator(MDP).sample(
+        bp.Pulls(MDP.problem.pairs, np.full((1, len(MDP.problem.pairs)), 50)), np.random.default_rng(0)
+    )
+    _turned(tally)  # as it is, it is accepted
+    with pytest.raises(bp.InvalidInput, match=message):
+        _turned(tally, **changes)
+
+
+def test_a_tally_cannot_be_changed_once_it_is_checked():
+    tally = bp.ExactSimulator(MDP).sample(
+        bp.Pulls(MDP.problem.pairs, np.full((1, len(MDP.problem.pairs)), 50)), np.random.default_rng(0)
+    )
+    rewards = tally.next_rewards.copy()
+    own = bp.Tally(tally.pairs, tally.next_counts, rewards, tally.squared_rewards)
+    rewards *= 5
+    np.testing.assert_array_equal(own.next_rewards, tally.next_rewards)
+    with pytest.raises(ValueError, match="read-only"):
+        own.next_rewards *= 5
 
 
 @pytest.mark.parametrize("ridge", [0.25, 0.0, 3.0])

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import bestpolicy as bp
 from bestpolicy import report
-from bestpolicy.compare import InstanceBound
+from bestpolicy.comparison import InstanceBound
 from bestpolicy.report.figures.comparing import MOST_LINES
 from bestpolicy.report.figures.drawing import INK, SERIES, appearance, plain, power_of_ten, to_svg
 from bestpolicy.report.figures.states import MOST_STATES, decision

@@ -22,13 +22,13 @@ import bestpolicy as bp
 from bestpolicy import report
 from bestpolicy.algorithms import GSS
 from bestpolicy.algorithms.protocol import Request
-from bestpolicy.compare import InstanceBound, Skipped, Trial
+from bestpolicy.comparison import InstanceBound, Skipped, Trial
 from bestpolicy.report import accounts, words
 from bestpolicy.report.accounts import from_result, from_store
 from bestpolicy.report.labels import Labels
 from bestpolicy.report.layout import find_grid
 from bestpolicy.report.live import study_version
-from bestpolicy.store import Store
+from bestpolicy.study.store import Store
 from tests.models import random_mdp
 from tests.test_cli import assert_one_error_line, run
 
@@ -212,6 +212,7 @@ def test_a_certified_study(certified):
     assert float(outline.facts["Certified ε"]) == result["certified_epsilon"] == account.epsilon
     assert outline.facts["Seed"] == "0"
     headline = words.headline(account, float(outline.facts["Lower bound for any algorithm"]))
+    assert "Lower bound if every step is sampled equally often" not in outline.facts
     assert f"<h1>{headline}</h1>" in page
     assert "95\N{NO-BREAK SPACE}%" in headline
     assert "no algorithm could do with fewer than" in headline
@@ -263,11 +264,11 @@ class GivesUp(GSS):
         """Say nothing."""
         return np.nan
 
-    def run(self, problem, epsilon, delta, rng, own_data=None):
+    def run(self, task):
         """Sample once what gss would, and give up."""
-        request = next(super().run(problem, epsilon, delta, rng, own_data))
+        request = next(super().run(task))
         yield Request(request.pulls)
-        policy = np.zeros((problem.stages, problem.states), dtype=int)
+        policy = np.zeros((task.problem.stages, task.problem.states), dtype=int)
         return bp.Check(1, request.pulls.total, policy, np.nan, np.nan, False, inf, np.nan, "none")
 
 
@@ -368,6 +369,17 @@ def test_episodic_and_grid_pages(studies, model):
         assert len(rows) == 16
     else:
         assert [(row["step"], row["state"]) for row in rows[:5]] == [*[("0", str(s)) for s in range(4)], ("1", "0")]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_an_episodic_page_has_a_bound_for_any_sampling_and_one_for_rounds(studies, monkeypatch):
+    monkeypatch.setattr(report, "BOUND_SECONDS", 1.0)
+    facts = check_page(report.report_page(studies, name="episodic")).facts
+    free, in_rounds = (
+        float(facts[label])
+        for label in ("Lower bound for any algorithm", "Lower bound if every step is sampled equally often")
+    )
+    assert 1 <= free <= in_rounds <= 6 * free
 
 
 def test_a_file_with_several_studies_wants_a_name(studies):

@@ -19,8 +19,8 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.certificate import make_certificate
-from bestpolicy.encoding import tally_from_bytes, tally_to_bytes
-from bestpolicy.store import Store
+from bestpolicy.study.encoding import tally_from_bytes, tally_to_bytes
+from bestpolicy.study.store import Store
 from tests.models import near_tie, random_mdp
 
 MDP = near_tie(0.3)
@@ -306,6 +306,7 @@ def test_files_of_the_first_version_can_be_read_and_resumed(tmp_path):
     ended = bp.identify(bp.ExactSimulator(MDP), epsilon=0.6, delta=0.1, seed=3, store=store)
     with sqlite3.connect(store) as database:
         database.execute("ALTER TABLE looked DROP COLUMN policy")
+        database.execute("DROP TABLE asked")
         database.execute("PRAGMA user_version = 1")
     database.close()
     with Store(store) as reader:

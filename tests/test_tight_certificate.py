@@ -10,13 +10,14 @@ import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
+from bestpolicy.algorithms import Task
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.sampling import AllocationSampling
 from bestpolicy.algorithms.tight import Tight, whitened_problem
 from bestpolicy.design import g_optimal_design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence
@@ -33,7 +34,7 @@ def finished(mdp, algorithm, epsilon, delta=0.05, seed=0):
     """All checks of a run, the last one included."""
     rng = np.random.default_rng(seed)
     simulator, checks = ExactSimulator(mdp), []
-    run = algorithm.run(mdp.problem, epsilon, delta, rng)
+    run = algorithm.run(Task(mdp.problem, epsilon, delta, rng))
     request = next(run)
     while True:
         try:

@@ -11,9 +11,10 @@ import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
+from bestpolicy.algorithms import Task
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.tight import Tight
-from bestpolicy.estimation import Pulls
+from bestpolicy.samples import Pulls
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence, fit
@@ -70,7 +71,7 @@ def run_is_wrong(mdp, algorithm, delta, seed, *, epsilon=1e-6, checks=10):
     """Whether some check of a run certifies less than the true loss."""
     rng = np.random.default_rng(seed)
     simulator = ExactSimulator(mdp)
-    run = algorithm.run(mdp.problem, epsilon, delta, rng)
+    run = algorithm.run(Task(mdp.problem, epsilon, delta, rng))
     request = next(run)
     try:
         for _ in range(checks):
@@ -214,3 +215,33 @@ def test_certificates_without_widths_are_wrong(monkeypatch):
     mdp = near_tie(0.005)
     wrong = sum(run_is_wrong(mdp, Tight(), 0.1, seed, epsilon=0.0, checks=2) for seed in range(40))
     assert binomtest(wrong, 40, 0.1, alternative="greater").pvalue < 1e-3
+
+
+class InCents(ExactSimulator):
+    """The same model for someone whose rewards lie in [0, 0.02]."""
+
+    reward_scale, reward_offset = 0.02, 0.0
+
+
+def test_a_span_that_the_user_vouches_for_is_in_the_users_units():
+    """Taken for the problem's own unit it would be fifty times too small, and most claims false."""
+    transitions = np.zeros((3, 2, 3))
+    transitions[0] = [[0.0, 0.5, 0.5], [0.0, 0.503, 0.497]]  # to heaven or to hell, by a nearly fair coin
+    transitions[1, :, 1] = transitions[2, :, 2] = 1.0
+    rewards = np.array([[0.0, 0.0], [1.0, 0.9], [0.1, 0.0]])
+    mdp, failures, runs, delta = tabular_mdp(transitions, rewards, discount=0.9), 0, 30, 0.02
+    span = float(np.ptp(mdp.values)) * InCents.reward_scale
+    tight = Tight(value_span=span, check_ratio=1.8)
+    for seed in range(runs):
+        asked = {"epsilon": 0.0, "delta": delta, "algorithm": tight, "seed": seed, "max_samples": 30_000}
+        result = bp.identify(InCents(mdp), **asked)
+        failures += any(
+            mdp.loss(check.policy[0]) * InCents.reward_scale > check.epsilon + 1e-12 for check in result.checks
+        )
+    assert binomtest(failures, runs, delta, alternative="greater").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan"), "half"])
+def test_the_share_of_lags_is_a_share(share):
+    with pytest.raises(bp.InvalidInput, match="lag_share"):
+        Tight(lag_share=share)

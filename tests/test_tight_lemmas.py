@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from bestpolicy.estimation import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.stopping.ellipsoids import (
     FACTORS,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import bestpolicy as bp
-from bestpolicy.store import Store
+from bestpolicy.study.store import Store
 from tests.models import near_tie
 
 MDP = near_tie(0.3)
@@ -59,6 +59,49 @@ def test_workers_that_die_raise_or_hang_are_replaced(tmp_path):
     result = bp.identify(model, **SETTINGS, executor=POOL, query_seconds=8)
     assert {path.name for path in tmp_path.iterdir()} == {"raise", "die", "hang"}
     assert result.statistic == expected.statistic
+
+
+class Squeamish(bp.ExactSimulator):
+    """Draws on its own, and raises at what it does not like, though not for ever."""
+
+    def __init__(self, mdp):
+        super().__init__(mdp)
+        self.rng, self.raised = np.random.default_rng(0), 0
+
+    def sample(self, pulls, rng):
+        tally = super().sample(pulls, self.rng)
+        if self.raised < 2 and tally.reward_sums.sum() < 0.9 * tally.samples:
+            self.raised += 1
+            raise bp.SimulatorError("a bad day")
+        return tally
+
+
+@pytest.mark.parametrize("where", ["here", "on workers"])
+def test_failures_that_may_depend_on_outcomes_are_said_wherever_the_claim_is(tmp_path, where):
+    """Simulated again until it pleases: the samples are biased, and nothing in them shows it."""
+    store, file = tmp_path / "run.db", tmp_path / "certificate.json"
+    asked = {"epsilon": 1.0, "delta": 0.1, "algorithm": "tight", "seed": 2}
+    model = Squeamish(MDP)
+    if where == "here":
+        study = bp.Study(MDP.problem, **asked, store=store)
+        while not study.done:
+            try:
+                bp.drive(study, model)
+            except bp.SimulatorError as error:
+                study = error.study
+        result = study.result()
+    else:
+        result = bp.identify(model, **asked, store=store, calls_per_query=20, executor=ThreadPoolExecutor(1))
+    (warning,) = result.warnings
+    assert "the simulator failed" in warning
+    assert "biased" in result.explanation
+    again = bp.Study.resume(store)
+    assert again.failures > 0
+    assert again.result().warnings == result.warnings
+    result.save(file)
+    assert bp.verify(file).warnings == [warning]
+    assert warning in bp.report.report_page(store)
+    assert bp.identify(bp.ExactSimulator(MDP), **asked).warnings == ()
 
 
 class Hopeless(bp.ExactSimulator):

@@ -16,18 +16,19 @@ import logging as _logging
 
 from bestpolicy import bounds, design, diagnostics, instances, report, testing
 from bestpolicy._version import __version__
-from bestpolicy.compare import Comparison, compare
+from bestpolicy.comparison import Comparison, compare
 from bestpolicy.design import g_optimal_design
 from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, SimulatorError, StoreError
-from bestpolicy.estimation import Estimate, Pulls, Tally, least_squares
+from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.run import drive, identify
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import CallableSimulator, ExactSimulator, GenerativeModel, GymSimulator
 from bestpolicy.stopping import Check
 from bestpolicy.study import Outcome, Query, Result, Study
-from bestpolicy.verify import Verification, verify
+from bestpolicy.verification import Verification, verify
 
 _logging.getLogger(__name__).addHandler(_logging.NullHandler())
 

@@ -31,18 +31,18 @@ import numpy as np
 import scipy
 
 from bestpolicy._version import __version__
-from bestpolicy.design import g_optimal_design, whiten
+from bestpolicy.design import whiten
 from bestpolicy.errors import BestPolicyError, InvalidInput
-from bestpolicy.estimation import Tally
-from bestpolicy.files import write_file
 from bestpolicy.problem import Problem
+from bestpolicy.problem.files import write_file
+from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
-from bestpolicy.store import Store
-from bestpolicy.verify import verify_text
-from bestpolicy.verify.reading import FORMAT, VERSION, digest
+from bestpolicy.study.store import Store
+from bestpolicy.verification import verify_text
+from bestpolicy.verification.reading import FORMAT, VERSION, digest
 
 if TYPE_CHECKING:
-    from bestpolicy.result import Result
+    from bestpolicy.study import Result
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,9 +157,7 @@ def count_attempts(origin: Origin) -> int:
 
 
 def _proof(problem: Problem, proof: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
-    # The design is a function of the features and the tolerance, so it comes out as it was in the run.
-    features = problem.pair_features
-    design = g_optimal_design(features, tolerance=parameters.get("design_tolerance", 1e-3))
+    features, design = problem.pair_features, proof["design"]
     shared = {
         "transform": _encoded(whiten(features, design).transform, "<f8"),
         "design_pairs": _encoded(problem.pairs[design.indices], "<i8"),

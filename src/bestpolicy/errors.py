@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bestpolicy.estimation import Tally
+    from bestpolicy.samples import Tally
     from bestpolicy.study import Study
 
 

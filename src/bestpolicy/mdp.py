@@ -15,11 +15,15 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy.assumptions import check_features, check_model, require
+from bestpolicy._numerics.arrays import Array, FloatArray, IntArray, as_floats
+from bestpolicy._numerics.quantised import ordered_product
 from bestpolicy.errors import InvalidInput
-from bestpolicy.files import read_arrays, write_arrays
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
-from bestpolicy.problem import Array, FloatArray, IntArray, Problem, as_floats
+from bestpolicy.problem import Problem
+from bestpolicy.problem.assumptions import check_features, check_model, require
+from bestpolicy.problem.files import read_arrays, write_arrays
+
+_KEPT_ENTRIES = 2_000_000  # of a table of transition probabilities: larger ones are made anew where they are needed
 
 
 class LinearMDP:
@@ -54,7 +58,8 @@ class LinearMDP:
     @cached_property
     def rewards(self) -> FloatArray:
         """Mean rewards, (S, A) or (H, S, A)."""
-        rewards = np.einsum("sad,hd->hsa", self.problem.features, self.theta, optimize=True)
+        flat = self.problem.features.reshape(-1, self.problem.dimension)
+        rewards = ordered_product(self.theta, flat).reshape(-1, *self.problem.mask.shape)
         return self._unstaged(np.where(self.problem.mask, rewards, 0.0))
 
     @property
@@ -66,10 +71,24 @@ class LinearMDP:
         return self._unstaged(full.reshape(self.problem.stages, *self.problem.mask.shape, -1))
 
     def transition_rows(self, pairs: IntArray, stage: int = 0) -> FloatArray:
-        """Distributions of the next state at some pairs (flat indices), (K, S), free of rounding dirt."""
+        """Distributions of the next state at some pairs (flat indices), (K, S), free of rounding dirt.
+
+        Simulators draw from them, so they are the same to the last bit on every processor.
+        """
+        if self._all_rows is not None:
+            rows: FloatArray = self._all_rows[stage, pairs]
+            return rows
         flat = self.problem.features.reshape(-1, self.problem.dimension)
-        rows: FloatArray = np.clip(flat[pairs] @ self.mu[stage].T, 0.0, None)
-        rows /= rows.sum(axis=1, keepdims=True)
+        return _distributions(flat[pairs], self.mu[stage])
+
+    @cached_property
+    def _all_rows(self) -> FloatArray | None:
+        """Distributions of the next state at all pairs, (stages, S·A, S), unless they are many."""
+        if self.problem.stages * self.problem.mask.size * self.problem.states > _KEPT_ENTRIES:
+            return None
+        rows = np.zeros((self.problem.stages, self.problem.mask.size, self.problem.states))
+        for stage, mu in enumerate(self.mu):
+            rows[stage, self.problem.pairs] = _distributions(self.problem.pair_features, mu)
         return rows
 
     @cached_property
@@ -158,6 +177,13 @@ class LinearMDP:
 
     def _unstaged(self, array: Array) -> Array:
         return array if self.problem.horizon is not None else cast(Array, array[0])
+
+
+def _distributions(features: FloatArray, mu: FloatArray) -> FloatArray:
+    """Return Φμᵀ, (K, S), from features (K, d), with rows that are distributions."""
+    rows: FloatArray = np.clip(ordered_product(features, mu), 0.0, None)
+    rows /= rows.sum(axis=1, keepdims=True)
+    return rows
 
 
 def stage_parameters(problem: Problem, theta: ArrayLike, mu: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -26,9 +26,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestpolicy.problem import FloatArray, IntArray, Problem
-from bestpolicy.sparsity import Matrix
-from bestpolicy.threads import one_thread
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.quantised import greedy
+from bestpolicy._numerics.sparsity import Matrix
+from bestpolicy._numerics.threads import one_thread
+from bestpolicy.problem import Problem
 
 _MAX_IMPROVEMENTS = 60
 _MAX_SWEEPS = 100
@@ -41,7 +43,7 @@ class Plan:
     Attributes
     ----------
     policy : int array (stages, S)
-        Greedy for `q_values`.
+        Greedy for `q_values`; of actions that are tied up to rounding the first.
     values : array (stages, S)
         V, clipped to the possible range: clip(max_a Φ·value_parameters).
     q_values : array (stages, S, A)
@@ -102,7 +104,7 @@ def _plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: IntArray |
         [np.abs(values[h] - _clipped_values(problem, q_values[h], h)).max() for h in range(problem.stages)]
     )
     return Plan(
-        policy=q_values.argmax(axis=2).astype(np.int64),
+        policy=greedy(q_values),
         values=values,
         q_values=q_values,
         parameters=parameters,

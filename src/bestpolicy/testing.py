@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import GenerativeModel
 
 

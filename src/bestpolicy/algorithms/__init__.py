@@ -10,22 +10,22 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from bestpolicy.algorithms.action_elimination import ActionElimination
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.gss import GSS
 from bestpolicy.algorithms.gss_e import GSSE
-from bestpolicy.algorithms.klb_ts import KLBTS
-from bestpolicy.algorithms.lavi import LAVI
-from bestpolicy.algorithms.linear_plug_in import LinearPlugIn
-from bestpolicy.algorithms.lspi_g import LSPIG
-from bestpolicy.algorithms.oppq import OPPQ
-from bestpolicy.algorithms.phased_q import PhasedQ
-from bestpolicy.algorithms.plug_in import PlugIn
-from bestpolicy.algorithms.plug_in_no_guarantee import PlugInNoGuarantee
-from bestpolicy.algorithms.ppq import PPQ
-from bestpolicy.algorithms.protocol import About, Algorithm, Request, Run
+from bestpolicy.algorithms.peers.action_elimination import ActionElimination
+from bestpolicy.algorithms.peers.klb_ts import KLBTS
+from bestpolicy.algorithms.peers.lavi import LAVI
+from bestpolicy.algorithms.peers.linear_plug_in import LinearPlugIn
+from bestpolicy.algorithms.peers.lspi_g import LSPIG
+from bestpolicy.algorithms.peers.oppq import OPPQ
+from bestpolicy.algorithms.peers.phased_q import PhasedQ
+from bestpolicy.algorithms.peers.plug_in import PlugIn
+from bestpolicy.algorithms.peers.plug_in_no_guarantee import PlugInNoGuarantee
+from bestpolicy.algorithms.peers.ppq import PPQ
+from bestpolicy.algorithms.peers.vqvi import VQVI
+from bestpolicy.algorithms.protocol import About, Algorithm, Remembered, Request, Run, Task
 from bestpolicy.algorithms.tight import Tight
-from bestpolicy.algorithms.vqvi import VQVI
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.problem import Problem
 
@@ -105,8 +105,10 @@ __all__ = [
     "PhasedQ",
     "PlugIn",
     "PlugInNoGuarantee",
+    "Remembered",
     "Request",
     "Run",
+    "Task",
     "Tight",
     "find_algorithm",
     "make_algorithm",

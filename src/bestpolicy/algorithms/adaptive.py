@@ -24,20 +24,24 @@ from typing import ClassVar
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.inputs import number
+from bestpolicy._numerics.quantised import grid_shares
 from bestpolicy.algorithms.lags import critical_directions, reached_share
 from bestpolicy.algorithms.protocol import About
 from bestpolicy.algorithms.sampling import AllocationSampling
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.design import Design
 from bestpolicy.design.transductive import transductive_design
-from bestpolicy.estimation import Tally
-from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.verdict import Verdict
 
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _LARGEST_WEIGHT = 16.0
 _READY = 0.05  # share of what is asked from which on directions count as known
+_STEP = 1 / 64  # what shares (of the average one) and weights are rounded to
 _QUIET = 0.15  # variances below this share of the largest do not count as smaller
 
 
@@ -68,6 +72,11 @@ class Adaptive(Tight):
     redesign_ratio: float = 1.3
     exploration: float = 0.1
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("redesign_ratio", self.redesign_ratio, least=1)
+        number("exploration", self.exploration, above=0, below=1)
+
     def candidates(self, problem: Problem, design: Design, own_data: Tally | None) -> tuple[IntArray, FloatArray]:
         """Every pair may be sampled, unless there are too many of them."""
         count = len(problem.pairs)
@@ -88,7 +97,7 @@ class Adaptive(Tight):
             return sampling
         focused = focused_allocation(whitened, evidence, verdict, epsilon)
         allocation = self.exploration * sampling.everywhere + (1 - self.exploration) * focused
-        return AllocationSampling(sampling.everywhere, allocation, regression_weights(evidence, verdict), samples)
+        return sampling.redirected(allocation, regression_weights(evidence, verdict), samples)
 
 
 def focused_allocation(whitened: Problem, evidence: Evidence, verdict: Verdict, epsilon: float) -> FloatArray:
@@ -112,7 +121,7 @@ def focused_allocation(whitened: Problem, evidence: Evidence, verdict: Verdict, 
         features[stage, :, stage] = sampled / deviations[stage, :, None]
     directions = critical_directions(whitened, verdict, epsilon)
     design = transductive_design(features.reshape(-1, stages * dimension), directions, tolerance=0.1)
-    return design.weights.reshape(stages, -1)
+    return grid_shares(design.weights, _STEP / len(design.weights)).reshape(stages, -1)
 
 
 def regression_weights(evidence: Evidence, verdict: Verdict) -> FloatArray:
@@ -122,4 +131,4 @@ def regression_weights(evidence: Evidence, verdict: Verdict) -> FloatArray:
     crowd = 2000 * dimension * verdict.ranges[:, None] ** 2 / np.maximum(samples, 1)
     quietest = np.maximum(verdict.variances.min(axis=1, keepdims=True), crowd)
     weights: FloatArray = np.clip(verdict.variances / quietest, 1.0, _LARGEST_WEIGHT)
-    return weights
+    return np.rint(weights / _STEP) * _STEP

@@ -13,18 +13,16 @@ with the repairs that make its guarantee true of the code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
-from bestpolicy.algorithms.protocol import About, Request, Run
-from bestpolicy.algorithms.sampling import DesignSampling, Rounding, check_times
+from bestpolicy._numerics.arrays import frozen
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
+from bestpolicy.algorithms.sampling import DesignSampling, Rounding, begin_with_design, check_times
 from bestpolicy.bounds.paper import predicted_rounds
-from bestpolicy.design import g_optimal_design, whiten
+from bestpolicy.design import whiten
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Tally
-from bestpolicy.problem import Problem, frozen
+from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check, PaperRule
 
 
@@ -74,31 +72,28 @@ class GSS:
         """Solution of t = U·β(δ, t) at the given gap, in simulator calls."""
         return predicted_rounds(problem, gap, epsilon, delta) * problem.stages
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Sample the design until the rule passes; samples from elsewhere are pooled with ours."""
-        features = problem.pair_features
-        design = g_optimal_design(features, tolerance=self.design_tolerance)
-        whitened = problem.with_features(frozen(whiten(features, design).features(problem.features)))
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
+        design, decided = begin_with_design(task, self.design_tolerance)
+        whitened = problem.with_features(frozen(whiten(problem.pair_features, design).features(problem.features)))
         sampling = DesignSampling(problem, design, self.sampling)
         rule = self.stopping_rule(whitened, epsilon, delta)
 
         tally = sampling.empty_tally()
         check: Check | None = None
         for rounds in check_times(self.first_check(problem, epsilon, delta), self.check_ratio):
-            tally += yield Request(sampling.until(rounds, tally, rng), check)
-            data = tally if own_data is None else tally + own_data
-            check = rule.check(data, None if check is None else check.policy)
+            tally += yield Request(sampling.until(rounds, tally, task.rng), check, {} if check else decided)
+            data = tally if task.own_data is None else tally + task.own_data
+            past = task.recall()
+            if past is not None and past.check is not None:
+                check = past.check
+            else:
+                check = rule.check(data, None if check is None else check.policy)
             if check.passed:
                 break
         assert check is not None
-        return check
+        return replace(check, proof={"theorem": "R", "tally": data, "design": design} if check.passed else None)
 
     def stopping_rule(self, whitened: Problem, epsilon: float, delta: float) -> PaperRule:
         """Theorem R, or R-E for episodic problems."""

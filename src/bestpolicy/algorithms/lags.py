@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from bestpolicy.estimation import Tally
-from bestpolicy.problem import FloatArray, Problem
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.quantised import steady
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
-from bestpolicy.stopping.lag import Lag
+from bestpolicy.stopping.lag import Choice, Lag
 from bestpolicy.stopping.tight import TightRule
 from bestpolicy.stopping.verdict import Verdict
 
@@ -38,7 +40,7 @@ def critical_directions(problem: Problem, verdict: Verdict, epsilon: float) -> F
     slopes, gaps = (array[tuple(rivals.T)] for array in (verdict.slopes, verdict.gaps))
     # Gaps far below their widths are not known; half a width is what they may well be.
     accuracies = np.maximum(gaps, 0.5 * slopes) + allowance
-    worst = np.argsort(-slopes / accuracies)[:_CRITICAL]
+    worst = np.argsort(steady(-slopes / accuracies), kind="stable")[:_CRITICAL]
     found = []
     for stage in range(problem.stages):
         here = worst[rivals[worst, 0] == stage]
@@ -63,27 +65,38 @@ class Lags:
         self.rule, self.epsilon, self.delta = rule, epsilon, delta
         self.started, self.active = 0, list[Lag]()
 
-    def look(self, batch: Tally, weights: FloatArray | None = None) -> list[tuple[str, Verdict, dict[str, Any]]]:
-        """Take in a batch; return the verdicts of the lags in use, with the names of their statements and proofs."""
-        found: list[tuple[str, Verdict, dict[str, Any]]] = []
+    def add(self, batch: Tally, weights: FloatArray | None = None) -> None:
+        """Take in a batch."""
         if len(self.active) == 2 and self.active[1].evidence.tally.samples > self.active[1].started:
             self.active = self.active[1:]  # the newer one has seen half of all samples by now
         for lag in self.active:
             lag.add(batch, weights)
-            found += lag.look()
-        return found
 
-    def maybe_start(self, evidence: Evidence, verdict: Verdict) -> None:
-        """Start a lag if the end is in sight and the last one lies far enough back."""
+    def look(self) -> list[tuple[str, Verdict, dict[str, Any]]]:
+        """Return the verdicts of the lags in use, with the names of their statements and proofs."""
+        return [found for lag in self.active for found in lag.look()]
+
+    def choose(self, evidence: Evidence, verdict: Verdict) -> Choice | None:
+        """Say what a lag shall start with, if the end is in sight and the last one lies far enough back."""
         reached = reached_share(verdict, self.epsilon)
         samples = evidence.tally.samples
         stuck = verdict.propagation is not None and not len(verdict.metrics)  # Theorem T cannot speak at all
         recent = bool(self.active) and samples < _LAG_RATIO * self.active[-1].started
         if recent or not verdict.slopes.any() or (reached < _IN_SIGHT and not stuck):
-            return
-        self.started += 1
+            return None
+        number = self.started + 1
         growth = 0.5 / max(reached, 0.18) ** 2
         directions = critical_directions(self.rule.problem, verdict, self.epsilon)
-        share = self.delta / (self.started * (self.started + 1))
-        lag = Lag(self.rule, evidence, verdict, directions, growth, share, self.started)
-        self.active = [*self.active[-1:], lag]
+        return Choice.of(self.rule, evidence, verdict, directions, growth, self._share(number), number)
+
+    def start(self, pairs: IntArray, choice: Choice) -> None:
+        """Start a lag."""
+        self.started = choice.number
+        self.active = [*self.active[-1:], Lag(self.rule, pairs, choice, self._share(choice.number))]
+
+    def proof(self, number: int, theorem: str) -> dict[str, Any]:
+        """Return what proves the statement of a lag in use."""
+        return next(lag.proof(theorem) for lag in self.active if lag.number == number)
+
+    def _share(self, number: int) -> float:
+        return self.delta / (number * (number + 1))

@@ -2,23 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Request:
-    """What an algorithm wants next, and what it has concluded so far."""
+    """What an algorithm wants next, and what it has concluded so far.
+
+    Attributes
+    ----------
+    pulls : Pulls
+    check : Check, optional
+        Its latest look at the data.
+    decided : dict
+        What else it has fixed before these pulls are simulated, and must not work out again when the run is resumed:
+        arrays, numbers and texts, nested as need be. The file of the study keeps it.
+    """
 
     pulls: Pulls
     check: Check | None = None
+    decided: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """A request of a run that is resumed: the look before it, if there was one, and what was decided then."""
+
+    check: Check | None
+    decided: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What an algorithm is given to run.
+
+    Attributes
+    ----------
+    problem : Problem
+    epsilon, delta : float
+        What to certify, in the problem's units of reward.
+    rng : Generator
+        The only randomness that the algorithm may use.
+    own_data : Tally, optional
+        Samples from elsewhere.
+    reward_scale : float
+        The user's unit of reward in the problem's, for parameters that users give in their own.
+    memory : iterator of Remembered
+        The requests of a run that is resumed, the first one first; nothing in a new run.
+    """
+
+    problem: Problem
+    epsilon: float
+    delta: float
+    rng: np.random.Generator
+    own_data: Tally | None = None
+    reward_scale: float = 1.0
+    memory: Iterator[Remembered] = field(default_factory=lambda: iter(()))
+
+    def recall(self) -> Remembered | None:
+        """Return what was decided before the next request; None where the run has not yet been.
+
+        An algorithm that recalls is resumed without looking at the data again. One that does not is replayed.
+        """
+        return next(self.memory, None)
 
 
 Run = Generator[Request, Tally, Check]
@@ -85,13 +139,6 @@ class Algorithm(Protocol):
         """Simulator calls to expect if the gap is as given (nan if nothing can be said)."""
         ...
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Yield requests, receive their tallies, return the last check."""
         ...

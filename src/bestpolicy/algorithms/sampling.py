@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from bestpolicy.design import Design, rounded_counts
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy.algorithms.protocol import Task
+from bestpolicy.design import Design, g_optimal_design, rounded_counts
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Pulls, Tally
-from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 
 MAX_ROUNDS = 10**16  # counts stay exact in float64, and no simulator will ever get there
 
 Rounding = Literal["rounded", "random"]
+
+
+def begin_with_design(task: Task, tolerance: float) -> tuple[Design, dict[str, Any]]:
+    """Return a G-optimal design, and what to decide with the first request; a run that is resumed keeps its own."""
+    past = task.recall()
+    if past is not None and "design" in past.decided:
+        design = Design(**past.decided["design"])
+    else:
+        design = g_optimal_design(task.problem.pair_features, tolerance=tolerance)
+    return design, {"design": vars(design)}
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,15 @@ class AllocationSampling:
     weights: FloatArray
     designed: int = 0
 
+    def redirected(self, allocation: FloatArray, weights: FloatArray, designed: int) -> AllocationSampling:
+        """Return the sampling that goes on towards other shares."""
+        return AllocationSampling(self.everywhere, allocation, weights, designed)
+
+    @property
+    def direction(self) -> dict[str, Any]:
+        """What `redirected` needs to come back to this sampling."""
+        return {"allocation": self.allocation, "weights": self.weights, "designed": self.designed}
+
     @classmethod
     def of(cls, shares: FloatArray, stages: int) -> AllocationSampling:
         """Return the sampling of a design, in the same way at every stage."""
@@ -102,6 +123,6 @@ def _whole(counts: FloatArray) -> IntArray:
     """Round counts to whole numbers with the same total, by largest remainders."""
     rounded = np.floor(counts)
     short = round(float(counts.sum() - rounded.sum()))
-    largest = np.argsort((rounded - counts).ravel(), kind="stable")[:short]
+    largest = np.argsort(np.round(rounded - counts, 6).ravel(), kind="stable")[:short]
     rounded.ravel()[largest] += 1
     return rounded.astype(np.int64)

@@ -14,22 +14,25 @@ optimal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
+from bestpolicy._numerics.inputs import as_float, number
 from bestpolicy.algorithms.lags import Lags
-from bestpolicy.algorithms.protocol import About, Request, Run
-from bestpolicy.algorithms.sampling import AllocationSampling, check_times
-from bestpolicy.design import Design, g_optimal_design, whiten
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
+from bestpolicy.algorithms.sampling import AllocationSampling, begin_with_design, check_times
+from bestpolicy.design import Design, whiten
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Tally
-from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping.lag import Choice
 from bestpolicy.stopping.tight import TightRule
 from bestpolicy.stopping.verdict import Split, Verdict
 
@@ -45,7 +48,8 @@ class Tight:
     check_ratio : float
         Look at the data each time the number of rounds has grown by this factor.
     value_span : float
-        A bound on span(V*) = max V* - min V* that the user vouches for: the guarantee then relies on it.
+        A bound on span(V*) = max V* - min V* that the user vouches for, in the user's units of reward: the guarantee
+        then relies on it.
     lag_share : float
         Share of δ for certificates that start anew in the middle of the run, tuned by the samples so far.
     """
@@ -70,10 +74,11 @@ class Tight:
     lag_share: float = 0.35
 
     def __post_init__(self) -> None:
-        if not self.check_ratio > 1:
-            raise InvalidInput(f"check_ratio must be larger than 1. Got {self.check_ratio} instead.")
-        if not self.value_span >= 0:
-            raise InvalidInput(f"value_span must not be negative. Got {self.value_span} instead.")
+        number("design_tolerance", self.design_tolerance, above=0)
+        number("check_ratio", self.check_ratio, above=1)
+        number("lag_share", self.lag_share, below=1)
+        if not as_float(self.value_span) >= 0:
+            raise InvalidInput(f"value_span must not be negative. Got {self.value_span!r} instead.")
 
     def unsuitable(self, problem: Problem) -> str:
         """Runs on every problem."""
@@ -83,37 +88,63 @@ class Tight:
         """Nothing can be said from the gap alone: the cost depends on how errors cancel along trajectories."""
         return float("nan")
 
-    def run(
-        self,
-        problem: Problem,
-        epsilon: float,
-        delta: float,
-        rng: np.random.Generator,
-        own_data: Tally | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """Sample until the asked ε is certified; samples from elsewhere are pooled with ours, but for the lags."""
-        design = g_optimal_design(problem.pair_features, tolerance=self.design_tolerance)
+        problem, epsilon = task.problem, task.epsilon
+        design, decided = begin_with_design(task, self.design_tolerance)
         whitened = whitened_problem(problem, design)
-        candidates, shares = self.candidates(problem, design, own_data)
-        rule = tight_rule(whitened, candidates, shares, epsilon, delta * (1 - self.lag_share), self.value_span)
+        candidates, shares = self.candidates(problem, design, task.own_data)
+        span = self.value_span / task.reward_scale
+        rule = tight_rule(whitened, candidates, shares, epsilon, task.delta * (1 - self.lag_share), span)
 
         evidence = Evidence.empty(problem, problem.pairs[candidates])
-        if own_data is not None:
-            evidence = evidence.add(own_data)
+        if task.own_data is not None:
+            evidence = evidence.add(task.own_data)
         had = evidence.tally.samples
         sampling = AllocationSampling.of(shares, problem.stages)
-        report, lags = Report(epsilon), Lags(rule, epsilon, delta * self.lag_share)
+        lags = Lags(rule, epsilon, task.delta * self.lag_share)
+        report = Report(epsilon, rule, lags, design)
         first = 4 * problem.stages * max(problem.dimension, len(design.indices))
         for samples in check_times(first, self.check_ratio):
-            batch = yield Request(sampling.until(had + samples, evidence.tally), report.check)
+            batch = yield Request(sampling.until(had + samples, evidence.tally), report.check, decided)
             evidence = evidence.add(batch, sampling.weights)
-            verdict = rule.look(evidence)
-            if report.add(evidence, verdict, rule.proof(evidence), *lags.look(batch, sampling.weights)).passed:
+            lags.add(batch, sampling.weights)
+            past = task.recall()
+            if past is not None and past.check is not None:
+                decided = past.decided
+                report.recall(past.check, evidence)
+            else:
+                verdict = rule.look(evidence)
+                report.add(evidence, verdict)
+                if not report.passed:
+                    decided = self.decide(lags, sampling, whitened, evidence, verdict, epsilon)
+            if report.passed:
                 break
-            lags.maybe_start(evidence, verdict)
-            sampling = self.steer(sampling, whitened, evidence, verdict, epsilon)
+            if "lag" in decided:
+                lags.start(evidence.tally.pairs, Choice.from_dict(decided["lag"]))
+            if "sampling" in decided:
+                sampling = sampling.redirected(**decided["sampling"])
         assert report.check is not None
         return report.check
+
+    def decide(
+        self,
+        lags: Lags,
+        sampling: AllocationSampling,
+        whitened: Problem,
+        evidence: Evidence,
+        verdict: Verdict,
+        epsilon: float,
+    ) -> dict[str, Any]:
+        """Fix what the samples to come are for: a lag that starts with them, where they are drawn."""
+        decided: dict[str, Any] = {}
+        choice = lags.choose(evidence, verdict)
+        if choice is not None:
+            decided["lag"] = choice.to_dict()
+        steered = self.steer(sampling, whitened, evidence, verdict, epsilon)
+        if steered is not sampling:
+            decided["sampling"] = steered.direction
+        return decided
 
     def candidates(self, problem: Problem, design: Design, own_data: Tally | None) -> tuple[IntArray, FloatArray]:
         """Pairs that may be sampled (positions in ``problem.pairs``), and the design's shares on them.
@@ -179,33 +210,53 @@ class Report:
     ----------
     epsilon : float
         What is asked.
+    rule : TightRule
+        For all samples.
+    lags : Lags
+    design : Design
     """
 
-    def __init__(self, epsilon: float) -> None:
-        self.epsilon = epsilon
+    def __init__(self, epsilon: float, rule: TightRule, lags: Lags, design: Design) -> None:
+        self.epsilon, self.rule, self.lags, self.design = epsilon, rule, lags, design
         self.check: Check | None = None
 
-    def add(
-        self,
-        evidence: Evidence,
-        verdict: Verdict,
-        own_proof: dict[str, Any],
-        *others: tuple[str, Verdict, dict[str, Any]],
-    ) -> Check:
-        """Take verdicts into account, the main rule's with its proof first; return the check to report.
+    @property
+    def passed(self) -> bool:
+        """Whether what was asked is certified."""
+        return self.check is not None and self.check.passed
+
+    def recall(self, check: Check, evidence: Evidence) -> None:
+        """Take a check of a run that is resumed, with the proof that belongs to it."""
+        proof = None if self.check is None else self.check.proof
+        if check.epsilon < (inf if self.check is None else self.check.epsilon):
+            theorem = check.rule.partition(" (")[0].removesuffix("-E")
+            proof = self.lags.proof(check.lag, theorem) if check.lag else self.rule.proof(evidence)
+            proof |= {"design": self.design}
+        self.check = replace(check, proof=proof)
+
+    def add(self, evidence: Evidence, verdict: Verdict) -> None:
+        """Take the verdict on all samples into account, and those of the lags.
 
         The statistic is how far what was asked has been reached, against a threshold of 1: the larger of
         (asked ε)/(certified ε) and the least resolved gap in units of its width.
         """
         suffix = "-E" if evidence.tally.pulls.shape[0] > 1 else ""
         before = self.check
-        policy, certified, name, proof = verdict.policy, inf, "Theorem T" + suffix, None
+        others = self.lags.look()
+        policy, certified, name, lag, proof = verdict.policy, inf, "Theorem T" + suffix, 0, None
         if before is not None and before.epsilon < inf:
-            policy, certified, name, proof = before.policy, before.epsilon, before.rule, before.proof
+            policy, certified, name, lag, proof = (
+                before.policy,
+                before.epsilon,
+                before.rule,
+                before.lag,
+                before.proof,
+            )
         # All statements hold on the same event, at all times: the best one is kept.
-        for theorem, found, its_proof in (("Theorem T", verdict, own_proof), *others):
+        for theorem, found, its_proof in (("Theorem T", verdict, self.rule.proof(evidence)), *others):
             if found.epsilon < certified:
-                policy, certified, proof = found.policy, found.epsilon, its_proof
+                policy, certified, proof = found.policy, found.epsilon, its_proof | {"design": self.design}
+                lag = its_proof.get("lag", {}).get("number", 0)
                 name = theorem + suffix + (f" ({found.criterion})" if found.criterion else "")
         passed = certified <= self.epsilon
         reached = self.epsilon / certified if certified > 0 else 1.0
@@ -221,6 +272,6 @@ class Report:
             epsilon=certified,
             gap=verdict.gap,
             rule=name,
+            lag=lag,
             proof=proof,
         )
-        return self.check

@@ -9,11 +9,13 @@ True
 
 The numeric lower bound goes through these files: `search` finds models that are hard to tell from the truth (one family
 per entry of `targets`, with the convex solver of `nearest`), `alternatives` and `membership` verify them on the plain
-tables of `tables`, `exploration` and `cutting` decide where to look next and combine what was found, `lower` reports.
+tables of `tables`, `programme` weighs what was found, `exploration` and `cutting` decide where to look next, `lower`
+reports (`certified`).
 `paper` and `literature` are calculators; `summary` shows it all.
 """
 
 from bestpolicy.bounds.alternatives import Alternative
+from bestpolicy.bounds.certified import LowerBound, Weighing
 from bestpolicy.bounds.divergence import (
     PAPER_CONSTANT,
     PINSKER_CONSTANT,
@@ -23,7 +25,7 @@ from bestpolicy.bounds.divergence import (
     refined_divergence,
 )
 from bestpolicy.bounds.literature import LITERATURE, LiteratureBound, applicable_bounds
-from bestpolicy.bounds.lower import LowerBound, Progress, lower_bound, lower_bounds
+from bestpolicy.bounds.lower import Progress, lower_bound, lower_bounds
 from bestpolicy.bounds.membership import Certificate
 from bestpolicy.bounds.paper import (
     concentration_rounds,
@@ -47,6 +49,7 @@ __all__ = [
     "LowerBound",
     "Progress",
     "Row",
+    "Weighing",
     "applicable_bounds",
     "bernoulli_kl",
     "concentration_rounds",

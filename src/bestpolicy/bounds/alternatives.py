@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
 from bestpolicy.bounds.membership import Certificate, Reference, certify
 from bestpolicy.bounds.nearest import Change, NearestModel
 from bestpolicy.bounds.tables import Table, Truth, evaluate, following_values, occupancy, solve
-from bestpolicy.problem import FloatArray, IntArray, frozen
 
 if TYPE_CHECKING:
     from bestpolicy.mdp import LinearMDP

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import FloatArray
 
 if TYPE_CHECKING:
     from bestpolicy.mdp import LinearMDP

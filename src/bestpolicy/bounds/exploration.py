@@ -13,9 +13,9 @@ from time import monotonic
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.search import Search
-from bestpolicy.problem import FloatArray
 
 _TARGETS, _ATTEMPTS = 6, 12  # successful and other searches per iteration
 _SWEEP, _SWEEP_RANGE = 40, 1.3  # searches of the last look around, up to this multiple of the lowest cost

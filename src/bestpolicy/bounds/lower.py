@@ -1,19 +1,25 @@
-"""A certified lower bound on the samples of *every* algorithm, for this very model.
+"""Certified lower bounds on the samples of *every* algorithm, for this very model.
 
 Let δ < 1/2 and let M_1 … M_K be alternatives of M: linear models with M ≪ M_k and no policy ε-optimal in both M and
 M_k. An algorithm that returns an ε-optimal policy with probability 1-δ in each of these models satisfies, for every λ
 in the simplex [TJP Prop 1, Prop 4; Kaufmann, Cappé, Garivier 2016],
 
-    E_M[τ] ≥ kl(δ, 1-δ) / max_{s,a} Σ_k λ_k KL_{M|M_k}(s, a)              (discounted; τ counts samples),
-    E_M[τ] ≥ kl(δ, 1-δ) / Σ_h max_{s,a} Σ_k λ_k KL_{M|M_k}(h, s, a)       (episodic; τ counts rounds of H samples).
+    E_M[samples] ≥ kl(δ, 1-δ) / max_{h,s,a} Σ_k λ_k KL_{M|M_k}(h, s, a)         (any algorithm; discounted: one step h),
+    E_M[rounds]  ≥ kl(δ, 1-δ) / Σ_h max_{s,a} Σ_k λ_k KL_{M|M_k}(h, s, a)       (if a round samples every step once).
 
-Proof: the event "the answer is ε-optimal in M" has probability ≥ 1-δ under M and ≤ δ under each M_k, so
-Σ E[N(s,a)] KL_k(s,a) ≥ kl(δ, 1-δ) by transportation of measure; average with λ.
+Proof: the event "the answer is ε-optimal in M" has probability ≥ 1-δ under M and ≤ δ under each M_k, so with N counting
+samples Σ E[N(h,s,a)] KL_k(h,s,a) ≥ kl(δ, 1-δ) by transportation of measure, whatever rule chose the pairs. Average with
+λ, and bound the average divergence by its maximum: over everything, Σ E[N] being E[samples]; or over the pairs of each
+step, where Σ_{s,a} E[N(h,s,a)] is E[rounds] for every h.
+
+The second line is the paper's, whose algorithm samples in rounds. H times it is *not* a bound on algorithms that may
+sample a hard step more often than others: it can be H times too large (`programme`).
 
 *Every* λ and every set of alternatives give a true bound, so neither the search nor the linear programme can make it
 false, only weak. The best λ for given alternatives is a linear programme whose dual variable is an allocation ω,
 max_ω min_k Σ ω KL_k; its value decreases to 1/T*(M) as alternatives are added where ω is fooled most easily: cutting
-planes. What is reported is 1/(the weak-duality value), a certified lower value of the characteristic time T*(M).
+planes, for both bounds in turn. What is reported is 1/(the weak-duality value) of each, a certified lower value of the
+characteristic time T*(M).
 """
 
 from __future__ import annotations
@@ -21,22 +27,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import frozen
+from bestpolicy._numerics.threads import one_thread
 from bestpolicy.bounds.alternatives import Alternative, Verifier
+from bestpolicy.bounds.certified import LowerBound, RewardLaw, Weighing
 from bestpolicy.bounds.cutting import CuttingPlanes
 from bestpolicy.bounds.divergence import confidence_divergence
+from bestpolicy.bounds.programme import characteristic
 from bestpolicy.bounds.search import Search
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import FloatArray, frozen
-from bestpolicy.threads import one_thread
 
 if TYPE_CHECKING:
     from bestpolicy.mdp import LinearMDP
-
-RewardLaw = Literal["bernoulli", "deterministic"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Progress:
     Attributes
     ----------
     characteristic_time : float
-        Certified so far.
+        Certified so far, for any sampling.
     search_gap : float
         Relative distance to the best alternative found at the allocation in hand; inf at first.
     alternatives : int
@@ -58,75 +64,6 @@ class Progress:
     search_gap: float
     alternatives: int
     seconds: float
-
-
-@dataclass(frozen=True, eq=False)
-class LowerBound:
-    """What no algorithm can beat on this model.
-
-    Attributes
-    ----------
-    epsilon, delta : float
-    characteristic_time : float
-        Certified lower value of T*(M), in rounds (= samples if discounted); 0 if no alternative was found.
-    rounds_lower_bound, samples_lower_bound : float
-        kl(δ, 1-δ) times it; H samples a round if episodic. They bound the *mean* of what an algorithm uses.
-    allocation : array (S, A) or (H, S, A)
-        ω: where samples tell M from the alternatives best. Sums to 1 (per step); the best one tried, nearly optimal
-        once the search gap is small.
-    alternatives : tuple of Alternative
-        Those with a positive weight.
-    weights : array (K,)
-        λ.
-    search_gap : float
-        The value of the linear programme over that of the most confusing alternative found at the best allocation,
-        minus 1. An estimate of how much better the bound could still be, not a certificate.
-    seconds : float
-    interrupted : bool
-        Whether the time limit or Ctrl-C ended the search. The bound is valid all the same.
-    reason : str
-        Why the search ended.
-    rewards : {"bernoulli", "deterministic"}
-    """
-
-    epsilon: float
-    delta: float
-    characteristic_time: float
-    rounds_lower_bound: float
-    samples_lower_bound: float
-    allocation: FloatArray
-    alternatives: tuple[Alternative, ...]
-    weights: FloatArray
-    search_gap: float
-    seconds: float
-    interrupted: bool
-    reason: str
-    rewards: RewardLaw
-
-    @property
-    def closest(self) -> Alternative | None:
-        """The alternative with the largest weight, None if there is none."""
-        return self.alternatives[int(self.weights.argmax())] if self.alternatives else None
-
-    @property
-    def all_policies(self) -> bool:
-        """Whether algorithms that may return stochastic policies are covered; deterministic ones always are."""
-        return all(alternative.certificate.all_policies for alternative in self.alternatives)
-
-    @property
-    def assumptions(self) -> str:
-        """What the bound takes for granted, in words."""
-        law = {
-            "bernoulli": "rewards are Bernoulli and independent of the next state",
-            "deterministic": "rewards are observed without noise and known",
-        }[self.rewards]
-        kind = "policies, stochastic ones included" if self.all_policies else "deterministic policies"
-        outside = sum(not alternative.within_norms for alternative in self.alternatives)
-        norms = f"; {outside} alternatives exceed the norms of the paper's class as given" if outside else ""
-        return (
-            f"Mean number of samples of any algorithm that returns {kind} and is correct with probability 1-δ on "
-            f"every linear MDP with these features and rewards in [0, 1]; {law}{norms}."
-        )
 
 
 def lower_bound(
@@ -142,6 +79,8 @@ def lower_bound(
 ) -> LowerBound:
     """Bound the expected samples of every (ε, δ)-correct algorithm from below. Deterministic: needs no seed.
 
+    For episodic problems a second bound, on algorithms that sample every step equally often, comes with it.
+
     Parameters
     ----------
     mdp : LinearMDP
@@ -150,7 +89,7 @@ def lower_bound(
     tolerance : float, optional
         Stop when the search gap is below this; after 30 iterations a gap of 1 % will do.
     max_seconds : float, optional
-        Return the best bound found by then.
+        Return the best bounds found by then. An episodic search spends up to a third of it on the bound on rounds.
     rewards : {"bernoulli", "deterministic"}, optional
         Law of the rewards: 1 with probability r(s,a) and else 0, or always r(s,a) and known to be so.
     also : iterable of Alternative, optional
@@ -163,7 +102,7 @@ def lower_bound(
         raise InvalidInput(f"epsilon must be a number of at least 0. Got {epsilon!r} instead.")
     if rewards not in ("bernoulli", "deterministic"):
         raise InvalidInput(f"rewards must be 'bernoulli' or 'deterministic'. Got {rewards!r} instead.")
-    cost_of_confidence = confidence_divergence(delta)
+    confidence_divergence(delta)  # rejects what is no probability before the search, not after it
     begin = monotonic()
     planes: CuttingPlanes | None = None
     interrupted, reason = False, "interrupted before any alternative was found"
@@ -180,7 +119,20 @@ def lower_bound(
         except KeyboardInterrupt:
             interrupted = True
             reason = "interrupted by the user"
-    return _conclude(mdp, planes, float(epsilon), delta, cost_of_confidence, begin, interrupted, reason, rewards)
+        if planes is not None:
+            planes.exchange()
+            if not (planes.alternatives or interrupted) and planes.search.targets:
+                reason = "no alternative model was found"
+    return LowerBound(
+        epsilon=float(epsilon),
+        delta=delta,
+        any_sampling=_weighing(mdp, planes, in_rounds=False),
+        in_rounds=_weighing(mdp, planes, in_rounds=True),
+        seconds=monotonic() - begin,
+        interrupted=interrupted,
+        reason=reason,
+        rewards=rewards,
+    )
 
 
 def lower_bounds(
@@ -195,10 +147,12 @@ def lower_bounds(
     ordered = sorted(set(epsilons), reverse=True)
     for position, epsilon in enumerate(ordered):
         share = (max_seconds - (monotonic() - begin)) / (len(ordered) - position)
-        also = () if previous is None else previous.alternatives
+        also = () if previous is None else previous.every_alternative
         result = lower_bound(mdp, epsilon, delta, also=also, max_seconds=max(share, 0.0), **options)  # type: ignore[arg-type]
-        if previous is not None and result.characteristic_time < previous.characteristic_time:
-            result = replace(previous, epsilon=float(epsilon))
+        if previous is not None:
+            better = max(previous.any_sampling, result.any_sampling, key=_time)
+            better_in_rounds = max(previous.in_rounds, result.in_rounds, key=_time)
+            result = replace(result, any_sampling=better, in_rounds=better_in_rounds)
         results[epsilon] = previous = result
     return [results[epsilon] for epsilon in epsilons]
 
@@ -211,54 +165,34 @@ def _search(
     while True:
         planes.iterate(tolerance)
         if callback is not None:
-            callback(Progress(planes.time, planes.gap, len(planes.alternatives), monotonic() - begin))
+            free = planes.free
+            callback(Progress(free.time, free.gap, len(planes.alternatives), monotonic() - begin))
         if planes.out_of_time:
             return "time limit"
         if planes.finished:
-            return "search gap below the tolerance" if planes.gap <= tolerance else "no further progress worth the time"
+            close = max(programme.gap for programme in planes.programmes) <= tolerance
+            return "search gap below the tolerance" if close else "no further progress worth the time"
 
 
-def _conclude(
-    mdp: LinearMDP,
-    planes: CuttingPlanes | None,
-    epsilon: float,
-    delta: float,
-    cost_of_confidence: float,
-    begin: float,
-    interrupted: bool,
-    reason: str,
-    rewards: RewardLaw,
-) -> LowerBound:
+def _weighing(mdp: LinearMDP, planes: CuttingPlanes | None, *, in_rounds: bool) -> Weighing:
+    """Weak duality from the very alternatives that are reported."""
     problem = mdp.problem
     shape = problem.mask.shape if problem.horizon is None else (problem.stages, *problem.mask.shape)
-    allocation = np.broadcast_to(problem.mask / problem.mask.sum(), shape)
-    time, weights, gap = 0.0, np.zeros(0), float("inf")
-    kept: tuple[Alternative, ...] = ()
-    if planes is not None and planes.active:
-        kept, weights, gap = planes.active, planes.active_weights, planes.gap
-        time = _weak_duality(kept, weights)
-        allocation = planes.search.truth.on_pairs(planes.centre).reshape(shape)
-    elif planes is not None and not interrupted and planes.search.targets:
-        reason = "no alternative model was found"
-    rounds = cost_of_confidence * time
-    return LowerBound(
-        epsilon=epsilon,
-        delta=delta,
-        characteristic_time=time,
-        rounds_lower_bound=rounds,
-        samples_lower_bound=problem.stages * rounds,
-        allocation=frozen(allocation),
+    programme = None if planes is None else planes.rounds if in_rounds else planes.free
+    if planes is None or programme is None or programme.time == 0:
+        pairs = problem.mask.sum() * (1 if in_rounds else problem.stages)
+        return Weighing(0.0, (), frozen(np.zeros(0)), frozen(np.broadcast_to(problem.mask / pairs, shape)), np.inf)
+    used = np.flatnonzero(programme.weights)
+    kept, weights = tuple(planes.alternatives[k] for k in used), programme.weights[used]
+    divergences = np.stack([alternative.divergences for alternative in kept])
+    return Weighing(
+        characteristic_time=characteristic(divergences, weights, in_rounds=in_rounds),
         alternatives=kept,
         weights=frozen(weights),
-        search_gap=gap,
-        seconds=monotonic() - begin,
-        interrupted=interrupted,
-        reason=reason,
-        rewards=rewards,
+        allocation=frozen(planes.search.truth.on_pairs(programme.centre).reshape(shape)),
+        search_gap=programme.gap,
     )
 
 
-def _weak_duality(alternatives: Sequence[Alternative], weights: FloatArray) -> float:
-    """1 / Σ_h max Σ_k λ_k KL_k from the very alternatives that are reported, rounded down."""
-    average = np.einsum("k,khsa->hsa", weights, np.stack([alternative.divergences for alternative in alternatives]))
-    return float((1 - 1e-12) / average.max(axis=(1, 2)).sum())
+def _time(weighing: Weighing) -> float:
+    return weighing.characteristic_time

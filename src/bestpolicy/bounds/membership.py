@@ -26,8 +26,8 @@ from time import monotonic
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.bounds.tables import Solution, Table, evaluate, solve
-from bestpolicy.problem import BoolArray, FloatArray, IntArray
 
 _TILTS = 1 / (1 + np.exp(-np.linspace(-9.0, 9.0, 37)))
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.bounds.divergence import reward_divergence, transition_divergence
 from bestpolicy.bounds.tables import Truth
-from bestpolicy.problem import FloatArray
 
 Change = tuple[FloatArray, FloatArray]
 """(dθ, dμ) of shapes (stages, d) and (stages, S, d)."""

@@ -21,11 +21,11 @@ from time import monotonic
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.bounds.alternatives import Alternative, Verifier, value_gradient
 from bestpolicy.bounds.nearest import Change, Constraint
 from bestpolicy.bounds.tables import Solution, Table, evaluate, following_values, solve
 from bestpolicy.bounds.targets import Target, advantage_gradients, all_targets
-from bestpolicy.problem import FloatArray, IntArray
 
 _MAX_RELINEARISATIONS = 7
 _GOOD_ENOUGH = 2e-3  # relative improvement below which re-linearising ends

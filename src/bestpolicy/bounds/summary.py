@@ -1,8 +1,8 @@
 """One table for a person, one dictionary for a program: what is needed, what is predicted, what is proved.
 
-Rows are ordered as a reader asks: what can no algorithm beat on this model; what will the paper's algorithm need; what
-is it proved to need; what does the literature say for models of this size. The ratio of a row is its number of samples
-over the certified lower bound.
+Rows are ordered as a reader asks: what can no algorithm beat on this model; what none that samples in rounds, if the
+problem is episodic; what will the paper's algorithm need; what is it proved to need; what does the literature say for
+models of this size. The ratio of a row is its number of samples over the certified lower bound for any algorithm.
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bestpolicy.bounds.alternatives import Alternative
+from bestpolicy.bounds.certified import LowerBound
 from bestpolicy.bounds.divergence import PINSKER_CONSTANT, confidence_divergence
 from bestpolicy.bounds.literature import applicable_bounds
-from bestpolicy.bounds.lower import LowerBound
 from bestpolicy.bounds.paper import expected_samples_bound, predicted_samples, time_upper_bound
 
 if TYPE_CHECKING:
     from bestpolicy.mdp import LinearMDP
+
+
+SCOPES = {
+    "samples_lower_bound": "any algorithm, whichever steps it samples how often",
+    "rounds_lower_bound": "algorithms that sample every step equally often, as gss-e does: rounds of one call per step",
+}
+"""For which algorithms a bound holds."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Row:
     samples : float
         Simulator calls; inf if it never stops.
     ratio : float or None
-        Over the certified lower bound; None if that is 0 or the row does not count simulator calls.
+        Over the certified bound for any algorithm; None if that is 0 or the row does not count simulator calls.
     note : str
     """
 
@@ -50,16 +57,21 @@ def summarise(mdp: LinearMDP, bound: LowerBound) -> dict[str, Any]:
         "epsilon": epsilon,
         "delta": delta,
         "gap": _finite(mdp.gap),
+        "samples_lower_bound": bound.samples_lower_bound,
         "characteristic_time": bound.characteristic_time,
         "allocation": bound.allocation.tolist(),
         "rounds_lower_bound": bound.rounds_lower_bound,
-        "samples_lower_bound": bound.samples_lower_bound,
+        "calls_per_round": problem.stages,
+        "characteristic_rounds": bound.characteristic_rounds,
+        "rounds_allocation": bound.in_rounds.allocation.tolist(),
+        "scopes": dict(SCOPES),
         "alternatives": {
             "count": len(bound.alternatives),
             "closest": None if closest is None else _describe(mdp, closest),
             "all_policies": bound.all_policies,
         },
         "search_gap": _finite(bound.search_gap),
+        "rounds_search_gap": _finite(bound.in_rounds.search_gap),
         "seconds": bound.seconds,
         "interrupted": bound.interrupted,
         "reason": bound.reason,
@@ -81,8 +93,12 @@ def table_rows(mdp: LinearMDP, bound: LowerBound, *, literature: bool = True) ->
 
     name = _algorithm(mdp)
     ceiling = problem.stages * time_upper_bound(problem, gap, epsilon) * confidence_divergence(delta)
-    rows = [
-        row("any algorithm, at least", floor, f"certified by {len(bound.alternatives)} alternative models"),
+    rows = [row("any algorithm, at least", floor, f"certified by {len(bound.alternatives)} alternative models")]
+    if problem.stages > 1:
+        calls = problem.stages * bound.rounds_lower_bound
+        note = f"every step equally often: {bound.rounds_lower_bound:.4g} rounds of {problem.stages} calls"
+        rows.append(row("any that samples in rounds, at least", calls, note))
+    rows += [
         row("the paper's estimate of that bound", ceiling, "U* kl(δ, 1-δ) ≥ T* kl(δ, 1-δ): not a lower bound"),
         row(f"{name}, predicted", predicted_samples(problem, gap, epsilon, delta), "solves t = U* β(δ, t)"),
         row(

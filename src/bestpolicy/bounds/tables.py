@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
+from bestpolicy.problem import Problem
 
 if TYPE_CHECKING:
     from bestpolicy.mdp import LinearMDP

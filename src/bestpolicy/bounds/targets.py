@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.bounds.membership import Reference, least_reach
 from bestpolicy.bounds.tables import Truth
-from bestpolicy.problem import FloatArray
 
 
 @dataclass(frozen=True)

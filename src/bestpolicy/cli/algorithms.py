@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bestpolicy.algorithms import ALGORITHMS, Algorithm
 from bestpolicy.cli.console import output
-from bestpolicy.compare.work import parameters
+from bestpolicy.comparison.work import parameters
 from bestpolicy.errors import InvalidInput, did_you_mean
 
 

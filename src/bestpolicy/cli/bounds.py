@@ -9,12 +9,13 @@ from typing import Any
 import click
 from rich.table import Table
 
-from bestpolicy.bounds.lower import LowerBound, Progress, lower_bound
+from bestpolicy._numerics.inputs import number
+from bestpolicy.bounds.certified import LowerBound
+from bestpolicy.bounds.lower import Progress, lower_bound
 from bestpolicy.bounds.summary import summarise, table_rows
 from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
 from bestpolicy.cli.models import load_model
 from bestpolicy.errors import InvalidInput
-from bestpolicy.inputs import number
 from bestpolicy.mdp import LinearMDP
 
 
@@ -52,7 +53,8 @@ def bounds(
     """Bound the samples that any algorithm needs on MODEL, on average, to be (EPSILON, DELTA)-correct.
 
     The bound is certified: each alternative model behind it was verified to be a linear MDP in which no policy that
-    is good in MODEL is good. Ctrl-C ends the search; the best bound so far is printed.
+    is good in MODEL is good. If MODEL is episodic there is a second bound, on algorithms that sample every step
+    equally often, in rounds of one call per step. Ctrl-C ends the search; the best bounds so far are printed.
     """
     mdp = load_model(model)
     number("max_seconds", max_seconds, above=0)
@@ -63,7 +65,7 @@ def bounds(
     with err.status("searching for alternatives …") if err.is_terminal else _Quiet() as status:
 
         def show(progress: Progress) -> None:
-            status.update(f"T* ≥ {progress.characteristic_time:.4g} from {progress.alternatives} alternatives")
+            status.update(f"T ≥ {progress.characteristic_time:.4g} from {progress.alternatives} alternatives")
 
         bound = lower_bound(
             mdp, epsilon, delta, tolerance=tolerance, max_seconds=max_seconds, rewards=rewards, callback=show

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from bestpolicy.cli.console import notes, output
 from bestpolicy.cli.models import Count
-from bestpolicy.compare import Comparison, Summary, compare
+from bestpolicy.comparison import Comparison, Summary, compare
 from bestpolicy.errors import InvalidInput
 
 BAD_INPUT = 2

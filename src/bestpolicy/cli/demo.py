@@ -16,7 +16,7 @@ from bestpolicy.algorithms import ALGORITHMS
 from bestpolicy.bounds.lower import lower_bound
 from bestpolicy.cli.console import notes, output
 from bestpolicy.cli.progress import Progress
-from bestpolicy.compare import Comparison, InstanceBound, Trial
+from bestpolicy.comparison import Comparison, InstanceBound, Trial
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report import write_comparison_and_run

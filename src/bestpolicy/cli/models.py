@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from bestpolicy import instances
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.errors import InvalidInput
-from bestpolicy.files import is_file_name, read_arrays
 from bestpolicy.mdp import LinearMDP, stage_parameters
-from bestpolicy.problem import FloatArray, Problem
+from bestpolicy.problem import Problem
+from bestpolicy.problem.files import is_file_name, read_arrays
 
 
 class Count(click.ParamType[int]):

@@ -12,10 +12,10 @@ from bestpolicy.cli.identify import run_study
 from bestpolicy.cli.models import Count, load_model
 from bestpolicy.cli.progress import Replay
 from bestpolicy.errors import InvalidInput
-from bestpolicy.forecast import forecast_from_settings
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.store import Store
 from bestpolicy.study import Study
+from bestpolicy.study.forecast import forecast_from_settings
+from bestpolicy.study.store import Store
 
 
 @click.command()

@@ -6,7 +6,7 @@ import click
 
 from bestpolicy.cli.console import JSON_HELP, echo_json
 from bestpolicy.cli.models import load_model
-from bestpolicy.verify import verify as check_certificate
+from bestpolicy.verification import verify as check_certificate
 
 NOT_VALID = 1
 

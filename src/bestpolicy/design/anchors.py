@@ -11,7 +11,8 @@ L = max_{s,a} Σ_k |c_k(s,a)|. Probabilities sum to 1, hence so do the c_k, and 
   with the hull of the corners known so far (non-negative least squares), and if it lies outside, the pair farthest in
   the direction of the difference is a new corner.
 
-Both are properties of the span of the features, and are computed in orthonormal coordinates: no others matter.
+Both are properties of the span of the features, and are computed in orthonormal coordinates: no others matter. Of
+several choices that are equally good but for rounding the first is made: the same pairs on every machine.
 
 References
 ----------
@@ -25,12 +26,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.linalg import qr
 from scipy.optimize import nnls
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
+from bestpolicy._numerics.quantised import steady
+from bestpolicy._numerics.threads import one_thread
 from bestpolicy.design.conditioning import row_chunks, squared_norms, well_conditioned
-from bestpolicy.problem import FloatArray, IntArray, Problem, frozen
-from bestpolicy.threads import one_thread
+from bestpolicy.problem import Problem
 
 _GROWTH = 1e-4
 _INSIDE = 1e-9  # distance at which a feature counts as inside a hull; features have length √d on average
@@ -127,10 +129,10 @@ def _in_basis(points: FloatArray, chosen: IntArray) -> FloatArray:
 
 def _spanner(points: FloatArray) -> tuple[IntArray, FloatArray]:
     """Rows of locally largest volume, and the coefficients of all rows."""
-    chosen = qr(points.T, mode="r", pivoting=True)[1][: points.shape[1]].astype(np.int64)
+    chosen = _pivots(points)
     coefficients = _in_basis(points, chosen)
     while True:
-        row, column = np.unravel_index(np.abs(coefficients).argmax(), coefficients.shape)
+        row, column = np.unravel_index(steady(np.abs(coefficients)).argmax(), coefficients.shape)
         pivot = coefficients[row, column]
         if abs(pivot) <= 1 + _GROWTH:
             return chosen, _in_basis(points, chosen)
@@ -138,6 +140,18 @@ def _spanner(points: FloatArray) -> tuple[IntArray, FloatArray]:
         change = coefficients[row].copy()
         change[column] -= 1.0
         coefficients = coefficients - np.outer(coefficients[:, column] / pivot, change)
+
+
+def _pivots(points: FloatArray) -> IntArray:
+    """Rows each of which is the farthest from the span of those before it (QR with pivoting)."""
+    left = points.copy()
+    chosen = np.empty(points.shape[1], dtype=np.int64)
+    for k in range(len(chosen)):
+        chosen[k] = steady(squared_norms(left)).argmax()
+        direction = left[chosen[k]] / np.linalg.norm(left[chosen[k]])
+        for chunk in row_chunks(*points.shape):
+            left[chunk] -= np.outer(left[chunk] @ direction, direction)
+    return chosen
 
 
 def _corners(points: FloatArray, at_most: int) -> IntArray | None:

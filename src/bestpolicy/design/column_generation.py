@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 
+from bestpolicy._numerics.quantised import steady
 from bestpolicy.design.conditioning import Floats, row_chunks, squared_norms
 from bestpolicy.design.interior_point import d_optimal_weights, support_threshold
 from bestpolicy.errors import ConvergenceError
@@ -152,12 +153,12 @@ def _largest(values: Floats, count: int) -> Indices:
     """Positions of the `count` largest values, in no particular order."""
     if len(values) <= count:
         return np.arange(len(values))
-    return np.argpartition(-values, count)[:count]
+    return np.argpartition(-steady(values), count)[:count]
 
 
 def spread(frame: Frame, candidates: Indices, leverages: Floats, limit: int) -> Indices:
     """At most `limit` candidates by decreasing leverage, without those nearly parallel to an earlier one."""
-    candidates = candidates[np.argsort(-leverages, kind="stable")]
+    candidates = candidates[np.argsort(-steady(leverages), kind="stable")]
     points = frame.points(candidates)
     points /= np.sqrt(squared_norms(points))[:, None]
     free = np.ones(len(candidates), dtype=bool)

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import qr, solve_triangular, svdvals
 
+from bestpolicy._numerics.sparsity import axes_of
 from bestpolicy.errors import ConvergenceError, InvalidInput
-from bestpolicy.sparsity import axes_of
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -14,7 +14,8 @@ The method, each step in a file of its own:
 1. `conditioning`: coordinates in which rounding does no harm.
 2. `column_generation`: weights on a small working set of rows; all rows are then asked whether they should join it.
 3. `interior_point`: the weights on the working set, in about ten Newton steps.
-4. `support`: at most d (d + 1) / 2 points with the same information matrix.
+4. `support`: at most d (d + 1) / 2 points with the same information matrix, their weights rounded to a grid: the
+   same ones on every processor.
 
 The leverages of all rows under the weights that are returned are computed last, and are the certificate.
 First-order methods (Frank-Wolfe, multiplicative updates) take a number of passes over the rows that grows like
@@ -33,12 +34,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bestpolicy._numerics.quantised import grid_shares
+from bestpolicy._numerics.sparsity import axes_of
+from bestpolicy._numerics.threads import one_thread
 from bestpolicy.design.column_generation import Frame, Indices, initial_working_set, optimal_weights
 from bestpolicy.design.conditioning import Floats, as_feature_matrix, well_conditioned
 from bestpolicy.design.support import caratheodory, drop_negligible, moment_count
 from bestpolicy.errors import ConvergenceError, InvalidInput
-from bestpolicy.sparsity import axes_of
-from bestpolicy.threads import one_thread
 
 _TIGHTEST, _LOOSEST = 1e-10, 1.0
 
@@ -128,6 +130,8 @@ def _certified_design(features: Floats, tolerance: float) -> Design:
     for gap in (tolerance / 2, tolerance / 20):
         working, weights = optimal_weights(frame, working, weights, gap)
         indices, reduced = _reduced_support(frame, working, weights, tolerance / 8)
+        reduced = grid_shares(reduced, tolerance / (16 * frame.dimension))
+        indices, reduced = indices[reduced > 0], reduced[reduced > 0]
         frame.adopt(indices, reduced)
         drift = np.abs(frame.information(indices, reduced) - np.eye(frame.dimension)).max()
         leverages = frame.leverages()

@@ -6,15 +6,18 @@ Two reductions, both of which leave M(w) = sum_i w_i z_i z_i' all but unchanged:
   least (1 - rho) M, so no leverage grows by more than the factor 1 / (1 - rho).
 * Caratheodory's theorem. M has p = d (d + 1) / 2 entries. Among more than p points there is a combination of the
   matrices z_i z_i' that vanishes; moving the weights along it until the first one is zero removes a point and keeps M.
+  The combinations are read off the reduced echelon form of the matrices, as in the simplex method.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from bestpolicy.design.conditioning import Floats, squared_norms
+
+_GRID = 2.0**32
+_INDEPENDENT = 1e-6  # what is left of a matrix z z' that those before it do not combine to
 
 
 def moment_count(dimension: int) -> int:
@@ -41,57 +44,62 @@ def drop_negligible(points: Floats, weights: Floats, share: float) -> NDArray[np
 
 
 def caratheodory(points: Floats, weights: Floats) -> Floats:
-    """Weights (m,), at most d (d + 1) / 2 of them positive, with the same M(w).
+    """Weights (m,), at most d (d + 1) / 2 of them positive, with the same M(w), up to a rounding of 1e-9.
 
-    Points enter in batches, so that the null spaces stay small when m is far above d (d + 1) / 2.
+    Symmetric sets of points have many such weights. Points and weights are rounded to a grid, and rows are combined
+    number by number, so that every processor takes the same ones.
     """
-    weights = weights.copy()
-    limit = moment_count(points.shape[1])
-    moments = _moments(points)
-    batch = max(32, limit // 8)
-    active = np.arange(min(limit, len(weights)))
-    for start in range(limit, len(weights), batch):
-        active = np.append(active, np.arange(start, min(start + batch, len(weights))))
-        weights[active] = _eliminate(moments[active], weights[active], limit)
-        active = active[weights[active] > 0]
-    return weights
+    table = _rounded(_moments(_rounded(points)).T)
+    found = _rounded(weights)
+    basis: list[int] = []
+    for column in range(table.shape[1]):
+        if len(basis) < len(table):
+            free = np.abs(table[len(basis) :, column])
+            row = len(basis) + int(free.argmax())
+            if free.max() > _INDEPENDENT:
+                _pivot(table, len(basis), row, column)
+                basis.append(column)
+                continue
+        _move_to_basis(table, found, basis, column)
+    return found
+
+
+def _move_to_basis(table: Floats, weights: Floats, basis: list[int], column: int) -> None:
+    """Empty the point `column`, a combination of those in the basis, or one of these in exchange for it."""
+    combination = table[: len(basis), column].copy()
+    own = weights[basis]
+    # Weight that leaves the column arrives in the basis as its combination; where that is negative it may run out.
+    falling = np.flatnonzero(combination < -_INDEPENDENT)
+    steps = own[falling] / -combination[falling]
+    if len(steps) == 0 or steps.min() >= weights[column]:
+        weights[basis] = np.maximum(own + weights[column] * combination, 0.0)
+        weights[column] = 0.0
+        return
+    # Among those that run out together, the largest pivot keeps the elimination stable.
+    together = falling[steps <= steps.min() + 1e-12]
+    leaver = int(together[combination[together].argmin()])
+    weights[basis] = np.maximum(own + steps.min() * combination, 0.0)
+    weights[column] -= steps.min()
+    weights[basis[leaver]] = 0.0
+    _pivot(table, leaver, leaver, column)
+    basis[leaver] = column
+
+
+def _pivot(table: Floats, target: int, row: int, column: int) -> None:
+    """Make `column` the unit vector of the row `target`, with the entry in `row` for pivot."""
+    if row != target:
+        table[[target, row]] = table[[row, target]]
+    table[target] /= table[target, column]
+    factors = table[:, column].copy()
+    factors[target] = 0.0
+    table -= factors[:, None] * table[target]
 
 
 def _moments(points: Floats) -> Floats:
-    """Rows of the d (d + 1) / 2 distinct entries of z z', off-diagonal ones times sqrt(2)."""
+    """Rows of the d (d + 1) / 2 distinct entries of z z'."""
     row, column = np.triu_indices(points.shape[1])
-    return points[:, row] * points[:, column] * np.where(row == column, 1.0, np.sqrt(2.0))
+    return points[:, row] * points[:, column]
 
 
-def _eliminate(moments: Floats, weights: Floats, limit: int) -> Floats:
-    """Set all but `limit` weights to zero without changing weights @ moments."""
-    null_space = _null_space(moments)
-    for last in range(null_space.shape[1] - 1, -1, -1):
-        direction = null_space[:, last]
-        # Either sign of the direction empties a point; the larger pivot keeps the elimination stable.
-        pivot = max(_first_to_vanish(weights, direction), _first_to_vanish(weights, -direction))[1]
-        weights = np.maximum(weights - weights[pivot] / direction[pivot] * direction, 0.0)
-        weights[pivot] = 0.0
-        # The directions that remain must leave the emptied point alone.
-        null_space[:, :last] -= np.outer(direction, null_space[pivot, :last] / direction[pivot])
-        null_space[pivot] = 0.0
-    return weights
-
-
-def _first_to_vanish(weights: Floats, direction: Floats) -> tuple[float, int]:
-    """Pivot and index of the first weight to reach zero when the direction is subtracted."""
-    falling = np.flatnonzero(direction > 0)
-    if len(falling) == 0:
-        return 0.0, 0
-    index = falling[np.argmin(weights[falling] / direction[falling])]
-    return float(direction[index]), int(index)
-
-
-def _null_space(moments: Floats) -> Floats:
-    """Orthonormal directions (m, m - p) along which weights can move without changing weights @ moments."""
-    reflectors, scalars, _, _ = lapack.dgeqrf(moments)
-    count, limit = moments.shape
-    last = np.zeros((count, count - limit), order="F")
-    last[limit:] = np.eye(count - limit)
-    null_space: Floats = lapack.dormqr("L", "N", reflectors, scalars, last, 64 * count)[0]
-    return null_space
+def _rounded(numbers: Floats) -> Floats:
+    return np.rint(numbers * _GRID) / _GRID

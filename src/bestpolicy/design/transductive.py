@@ -3,23 +3,28 @@
 With pairs x_k ∈ R^d (already divided by the standard deviation of their noise) and directions c_j (already
 divided by the accuracy that is wanted of c_jᵀθ), the design problem is
 
-    minimise over the simplex   f(w) = max_j c_jᵀ Λ(w)⁻¹ c_j,        Λ(w) = Σ_k w_k x_k x_kᵀ.
+    minimise over the simplex   f(w) = max_j q_j(w),     q_j(w) = c_jᵀ Λ(w)⁻¹ c_j,     Λ(w) = Σ_k w_k x_k x_kᵀ.
 
-The least-squares estimate from n samples has variance c_jᵀΛ(w)⁻¹c_j/n in direction j, so f(w) is the number
-of samples per unit of log-confidence. G-optimal design is the special case c = x. f is convex.
+The least-squares estimate from n samples has variance q_j/n in direction j, so f(w) is the number of samples per
+unit of log-confidence. G-optimal design is the special case c = x. f is convex.
 
-**Certificate.** h_j(w) = 1/(c_jᵀΛ(w)⁻¹c_j) is homogeneous of degree 1 and quasi-concave, hence concave, with the
-gradient ∂h_j/∂w_k = (x_kᵀΛ⁻¹c_j)²h_j². By homogeneity its tangent at any w has no constant term, so for every design w'
+**Certificate.** h_j(w) = 1/q_j(w) is homogeneous of degree 1 and quasi-concave, hence concave, with the gradient
+∂h_j/∂w_k = (x_kᵀΛ⁻¹c_j)²/q_j². By homogeneity its tangent has no constant term, so for every design w' and all shares λ
 
-    1/f(w') = min_j h_j(w') ≤ min over tangents (j, w) of Σ_k w'_k ∂h_j/∂w_k(w),
+    1/f(w') ≤ Σ_j λ_j h_j(w') ≤ Σ_k w'_k Σ_j λ_j ∂h_j/∂w_k(w) ≤ max_k Σ_j λ_j (x_kᵀΛ(w)⁻¹c_j)²/q_j(w)²,
 
-and the largest value of the right side over the simplex, a linear program, bounds 1/f from above: no design can do
-better than its inverse, which is returned with the design.
+and no design can do better than the inverse of the right side, which is returned with the design.
 
-**Method.** Multiplicative updates first: the maximum is replaced by the p-norm of the variances q_j, and
-w_k ← w_k √g_k, normalised, with g_k = Σ_j λ_j (x_kᵀΛ⁻¹c_j)², λ_j ∝ q_j^{p-1} (they decrease the criterion for fixed λ;
-Yu 2010). Then cutting planes: solve the linear program, go half-way from the best design to its solution, add the
-tangents there, until the two bounds meet.
+**Method.** The maximum is replaced by a p-norm of the q_j, p = 1, 2, 4, …, and
+
+    w_k ← w_k g_k^{1/(p+1)}, normalised,      g_k = Σ_j q_j^{p-1} (x_kᵀΛ⁻¹c_j)²,
+
+never increases Σ_j q_j^p. *Proof.* By Gauss and Markov q_j(w') = min {Σ_k a_k²/w'_k : Σ_k a_k x_k = c_j}. The choice
+a_jk = w_k x_kᵀΛ(w)⁻¹c_j is feasible, and optimal at w' = w. With v_jk = a_jk²/(w_k q_j), whose sum over k is 1,
+Jensen's inequality gives q_j(w')^p ≤ q_j^p Σ_k v_jk (w_k/w'_k)^p; so Σ_j q_j(w')^p ≤ Σ_k (w_k/w'_k)^p w_k g_k, with
+equality at w' = w. The right side is least on the simplex at w'_k ∝ w_k g_k^{1/(p+1)}. ∎ At a minimum g_k is
+the same at all pairs with weight and not larger elsewhere, so λ_j ∝ q_j^{p+1} makes the certificate tight up to the
+difference of norms.
 """
 
 from __future__ import annotations
@@ -28,17 +33,13 @@ from dataclasses import dataclass
 from math import inf
 
 import numpy as np
-from scipy.optimize import linprog
 
+from bestpolicy._numerics.arrays import FloatArray, frozen
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import FloatArray, frozen
 
-_POWERS = (2.0, 6.0, 18.0)
-_SWEEPS = 30
-_PLANES = 60  # linear programs at most
-_TANGENTS = 12  # directions that get a tangent at each point
-_TRACE = 1e-5
-_WORKING = 400  # directions that take part in the updates; the certificate uses all of them
+_POWERS = tuple(2.0**i for i in range(8))
+_SWEEPS = 40  # for each power, at most
+_TRACE = 1e-5  # share that every pair keeps, so that Λ stays invertible
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class TransductiveDesign:
     @property
     def gap(self) -> float:
         """Relative distance from optimal: value/lower_bound - 1 at most."""
-        return self.value / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")
+        return self.value / self.lower_bound - 1 if self.lower_bound > 0 else inf
 
 
 def transductive_design(
@@ -77,7 +78,7 @@ def transductive_design(
     directions : array (J, d)
         Linear functions, divided by the accuracy that is wanted.
     tolerance : float
-        Stop once the design is within this relative distance of optimal.
+        Stop once the design is within this relative distance of optimal. What was reached comes with the design.
     start : array (K,), optional
         Weights to start from, all of them positive; uniform by default.
     """
@@ -85,79 +86,40 @@ def transductive_design(
         raise InvalidInput(
             f"features (K, d) and directions (J, d) must agree in d. Got {features.shape} and {directions.shape}."
         )
-    weights = np.full(len(features), 1 / len(features)) if start is None else start / start.sum()
+    weights = _kept_invertible(np.ones(len(features)) if start is None else start)
+    variances, slopes = _slopes(features, directions, weights)
+    best, value, bound = weights, inf, inf
     for power in _POWERS:
-        working = _worst(features, directions, weights)
+        boost = 1.0
         for _ in range(_SWEEPS):
-            weights = _kept_invertible(weights * np.sqrt(_gains(features, working, weights, power)))
-    return _cutting_planes(features, directions, weights, tolerance)
+            if variances.max() < value:
+                best, value = weights, float(variances.max())
+            shares = variances / variances.max()
+            tilted = shares ** (power + 1)
+            bound = min(bound, float((slopes @ (tilted / variances**2)).max() / tilted.sum()))
+            if value * bound <= 1 + tolerance:
+                return TransductiveDesign(frozen(best), value, 1 / bound)
+            gains = slopes @ shares ** (power - 1)
+            gains /= gains.max()
+            # Longer steps than the proof grants are taken as long as they help, and else taken back.
+            for step in (boost, 1.0):
+                moved = _kept_invertible(weights * gains ** (step / (power + 1)))
+                found = _slopes(features, directions, moved)
+                if step == 1.0 or ((found[0] / variances.max()) ** power).sum() <= (shares**power).sum():
+                    break
+            boost = 1.0 if step < boost else min(1.5 * boost, power + 1)
+            settled = np.abs(found[0] / variances - 1).max() < tolerance / 1000
+            weights, (variances, slopes) = moved, found
+            if settled:
+                break
+    return TransductiveDesign(frozen(best), value, 1 / bound)
 
 
-def _cutting_planes(
-    features: FloatArray, directions: FloatArray, weights: FloatArray, tolerance: float
-) -> TransductiveDesign:
-    best, value = weights, inf
-    bound, tangents = inf, np.empty((0, len(features)))
-    point = weights
-    for _ in range(_PLANES):
-        variances, slopes = _tangents(features, directions, point)
-        tangents = np.vstack([tangents, slopes])
-        if variances.max() < value:
-            best, value = point, float(variances.max())
-        # The program is scaled by the value, so that its tolerances are relative ones.
-        solution = linprog(
-            np.append(np.zeros(len(features)), -1.0),
-            A_ub=np.column_stack([-value * tangents, np.ones(len(tangents))]),
-            b_ub=np.zeros(len(tangents)),
-            A_eq=np.append(np.ones(len(features)), 0.0)[None],
-            b_eq=[1.0],
-            bounds=[(0, None)] * len(features) + [(None, None)],
-        )
-        if not solution.success:
-            break
-        target = np.clip(solution.x[:-1], 0.0, None)
-        # Weak duality with the program's own multipliers: no trust in the solver is needed.
-        shares = np.clip(-solution.ineqlin.marginals, 0.0, None)
-        if shares.sum() > 0:
-            bound = min(bound, float((shares @ tangents).max() / shares.sum()))
-        if value * bound <= 1 + tolerance:
-            break
-        point = _kept_invertible(0.5 * best + 0.5 * target / target.sum())
-    return TransductiveDesign(weights=frozen(best), value=value, lower_bound=1 / bound)
-
-
-def _information(features: FloatArray, weights: FloatArray) -> FloatArray:
-    information: FloatArray = (features.T * weights) @ features
-    return information
-
-
-def _variances(features: FloatArray, directions: FloatArray, weights: FloatArray) -> FloatArray:
-    inverse = np.linalg.inv(_information(features, weights))
-    variances: FloatArray = np.einsum("jd,jd->j", directions @ inverse, directions)
-    return variances
-
-
-def _worst(features: FloatArray, directions: FloatArray, weights: FloatArray) -> FloatArray:
-    if len(directions) <= _WORKING:
-        return directions
-    return directions[np.argsort(_variances(features, directions, weights))[-_WORKING:]]
-
-
-def _gains(features: FloatArray, directions: FloatArray, weights: FloatArray, power: float) -> FloatArray:
-    """g_k = Σ_j λ_j (x_kᵀΛ⁻¹c_j)² for λ ∝ q^{p-1}, (K,)."""
-    pulled = directions @ np.linalg.inv(_information(features, weights))
-    variances = np.einsum("jd,jd->j", pulled, directions)
-    shares = (variances / variances.max()) ** (power - 1)
-    gains: FloatArray = ((features @ pulled.T) ** 2) @ (shares / shares.sum())
-    return gains
-
-
-def _tangents(features: FloatArray, directions: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Variances of all directions (J,), and gradients of h_j for the worst of them, (m, K)."""
-    pulled = directions @ np.linalg.inv(_information(features, weights))
+def _slopes(features: FloatArray, directions: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Variances q_j of all directions, (J,), and (x_kᵀΛ⁻¹c_j)², (K, J)."""
+    pulled = directions @ np.linalg.inv((features.T * weights) @ features)
     variances: FloatArray = np.einsum("jd,jd->j", pulled, directions)
-    worst = np.argsort(variances)[-_TANGENTS:]
-    slopes: FloatArray = (pulled[worst] @ features.T) ** 2 / variances[worst, None] ** 2
+    slopes: FloatArray = (features @ pulled.T) ** 2
     return variances, slopes
 
 

@@ -23,6 +23,7 @@ from scipy.linalg import cholesky as cholesky_factor
 from scipy.linalg import lu, solve_triangular
 from scipy.sparse import issparse
 
+from bestpolicy._numerics.sparsity import Matrix, axes_of, dense, diagonal_of
 from bestpolicy.design.conditioning import (
     EPS,
     Floats,
@@ -35,7 +36,6 @@ from bestpolicy.design.conditioning import (
 )
 from bestpolicy.design.g_optimal import Design
 from bestpolicy.errors import InvalidInput
-from bestpolicy.sparsity import Matrix, axes_of, dense, diagonal_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +105,11 @@ def whiten(features: ArrayLike, design: Design) -> Whitening:
 
 
 def _root(rows: Floats) -> Floats:
-    """Upper triangular R (d, d) with R'R = rows' rows."""
+    """Upper triangular R (d, d) with R'R = rows' rows and a diagonal that is not negative: there is one only."""
     axes = axes_of(rows)
     if axes is None:
-        return np.asarray(np.linalg.qr(rows, mode="r"))
+        root = np.linalg.qr(rows, mode="r")
+        return np.asarray(root * np.where(np.diag(root) < 0, -1.0, 1.0)[:, None])
     axis, lengths = axes
     return np.diag(np.sqrt(np.bincount(axis, lengths**2, minlength=rows.shape[1])))
 

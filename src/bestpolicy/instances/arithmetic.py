@@ -12,8 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.errors import ConvergenceError, InvalidInput
-from bestpolicy.problem import FloatArray, IntArray
 
 _ROUNDS, _STEPS_A_ROUND, _ROOT_STEPS = 400, 50, 60
 

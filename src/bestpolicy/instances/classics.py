@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.construction import discount_or_default, require_fraction, require_whole
 from bestpolicy.instances.tabular import tabular
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import FloatArray
 
 LEFT, RIGHT, SWITCH = 0, 1, 2
 _RETREAT, _STAY, _ADVANCE = 0.1, 0.6, 0.3  # swimming against the current, anywhere but at the ends

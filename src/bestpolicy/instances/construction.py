@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import FloatArray, Problem
+from bestpolicy.problem import Problem
 
 
 def discount_or_default(discount: float | None, horizon: int | None, default: float) -> float | None:

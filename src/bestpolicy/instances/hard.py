@@ -29,6 +29,7 @@ from itertools import product
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.construction import (
     discount_or_default,
@@ -38,7 +39,7 @@ from bestpolicy.instances.construction import (
     stationary_mdp,
 )
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import FloatArray, Problem
+from bestpolicy.problem import Problem
 
 
 def hard_discounted(

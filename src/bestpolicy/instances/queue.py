@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import as_floats
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.construction import (
     discount_or_default,
@@ -27,7 +28,7 @@ from bestpolicy.instances.construction import (
     stationary_mdp,
 )
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import Problem, as_floats
+from bestpolicy.problem import Problem
 
 
 def queue(

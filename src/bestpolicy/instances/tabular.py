@@ -17,10 +17,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, as_floats
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.construction import discount_or_default, require_positive, require_whole
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import BoolArray, FloatArray, Problem, as_floats
+from bestpolicy.problem import Problem
 
 
 def tabular(

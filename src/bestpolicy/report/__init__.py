@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from bestpolicy.bounds.lower import lower_bound
-from bestpolicy.compare import Comparison
-from bestpolicy.compare.comparison import FORMAT
+from bestpolicy.comparison import Comparison
+from bestpolicy.comparison.comparison import FORMAT
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report.accounts import (
@@ -163,20 +163,21 @@ def describe_study(
             f"{model.name} is not the model of this study: features, mask or discount differ. Give the right one."
         )
     mdp = model or remembered_model(account)
-    bound = known_bound
+    bound, in_rounds = known_bound, None
     if mdp is not None and bounds and account.samples:
         settings = account.settings
         asked = settings["epsilon"] / settings.get("reward_scale", 1.0)
         rewards = settings.get("origin", {}).get("rewards", "bernoulli")
         found = lower_bound(mdp, asked, settings["delta"], max_seconds=BOUND_SECONDS, rewards=rewards)
         bound = found.samples_lower_bound
+        in_rounds = mdp.problem.stages * found.rounds_lower_bound if mdp.problem.stages > 1 else None
     if bound is not None and not 1 <= bound < float("inf"):
-        bound = None  # says nothing
+        bound = in_rounds = None  # says nothing
     if grid is None:
         layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""), account.labels)
     else:
         layout = grid if isinstance(grid, Grid) else Grid(*grid)
-    return study_part(account, mdp=mdp, lower_bound=bound, grid=layout)
+    return study_part(account, mdp=mdp, lower_bound=bound, rounds_bound=in_rounds, grid=layout)
 
 
 def study_title(account: Account) -> str:

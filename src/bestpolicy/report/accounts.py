@@ -13,18 +13,19 @@ import numpy as np
 import scipy
 
 from bestpolicy import instances
+from bestpolicy._numerics.arrays import IntArray
 from bestpolicy._version import __version__
 from bestpolicy.certificate import count_attempts
 from bestpolicy.errors import BestPolicyError, InvalidInput
-from bestpolicy.estimation import Tally
-from bestpolicy.forecast import forecast_from_settings
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import IntArray, Problem
+from bestpolicy.problem import Problem
 from bestpolicy.report.labels import Labels
-from bestpolicy.store import Store
+from bestpolicy.samples import Tally
 from bestpolicy.study import Outcome, Result
-from bestpolicy.verify import Verification, verify_text
-from bestpolicy.verify.reading import Node, parse
+from bestpolicy.study.forecast import forecast_from_settings
+from bestpolicy.study.store import Store
+from bestpolicy.verification import Verification, verify_text
+from bestpolicy.verification.reading import Node, parse
 
 _ENDS = (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
 

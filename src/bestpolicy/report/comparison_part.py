@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any
 
-from bestpolicy.compare import Comparison, Summary, Trial
+from bestpolicy.comparison import Comparison, Summary, Trial
 from bestpolicy.report import words
 from bestpolicy.report.figures.comparing import MOST_LINES, by_instance, comparison_figure
 from bestpolicy.report.figures.drawing import require_matplotlib, to_svg

@@ -15,12 +15,14 @@ from functools import cached_property
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.threads import one_thread
 from bestpolicy.algorithms.tight import whitened_problem
 from bestpolicy.design import g_optimal_design
-from bestpolicy.estimation import Estimate, Tally, least_squares
+from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.planning import evaluate_policy, optimal_plan
-from bestpolicy.problem import FloatArray, IntArray, Problem
-from bestpolicy.threads import one_thread
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 
 
 @dataclass(frozen=True, eq=False)

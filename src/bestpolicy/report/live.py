@@ -19,7 +19,7 @@ from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.report import describe_study, read_source, study_title
 from bestpolicy.report.accounts import Account
 from bestpolicy.report.page import render
-from bestpolicy.store import Store
+from bestpolicy.study.store import Store
 
 ADDRESS = "127.0.0.1"
 _OVER = "over"

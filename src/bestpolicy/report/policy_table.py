@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from bestpolicy.problem import IntArray, Problem
+from bestpolicy._numerics.arrays import IntArray
+from bestpolicy.problem import Problem
 from bestpolicy.report.estimates import Estimates
 from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import data_link, to_csv

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bestpolicy.algorithms import ALGORITHMS
-from bestpolicy.assumptions import check_features, check_model
 from bestpolicy.mdp import LinearMDP
+from bestpolicy.problem.assumptions import check_features, check_model
 from bestpolicy.report import words
 from bestpolicy.report.accounts import Account
 from bestpolicy.report.estimates import Estimates, estimate
@@ -31,6 +31,7 @@ from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
 from bestpolicy.study import Outcome
+from bestpolicy.study.result import is_about_failures
 
 _CHECKS_SHOWN = 300
 _HOW_TO_TEST = "identify(..., diagnose=n) tests it from samples"
@@ -46,9 +47,14 @@ class Fact:
 
 
 def study_part(
-    account: Account, *, mdp: LinearMDP | None = None, lower_bound: float | None = None, grid: Grid | None = None
+    account: Account,
+    *,
+    mdp: LinearMDP | None = None,
+    lower_bound: float | None = None,
+    rounds_bound: float | None = None,
+    grid: Grid | None = None,
 ) -> dict[str, Any]:
-    """All that a page says of a study."""
+    """All that a page says of a study; the bounds are simulator calls, of any algorithm and of any in rounds."""
     require_matplotlib()
     policy, labels = account.policy, account.labels
     found = None
@@ -65,7 +71,7 @@ def study_part(
         "outcome": account.outcome + (", in doubt" if account.warnings else ""),
         "warnings": account.warnings,
         "attempts": account.attempts,
-        "facts": _facts(account, lower_bound, loss),
+        "facts": _facts(account, lower_bound, rounds_bound, loss),
         "pictures": _pictures(account, found, lower_bound, grid),
         "policy": None if policy is None else policy_table(account.problem, policy, found, labels),
         "as_of": "" if account.certified or not account.checks else words.count(account.checks[-1]["samples"]),
@@ -77,7 +83,7 @@ def study_part(
     }
 
 
-def _facts(account: Account, lower_bound: float | None, loss: float | None) -> list[Fact]:
+def _facts(account: Account, lower_bound: float | None, rounds_bound: float | None, loss: float | None) -> list[Fact]:
     settings, problem = account.settings, account.problem
     size = f"{problem.states:,} states, {problem.actions} actions, {problem.dimension} features"
     facts = [
@@ -88,6 +94,9 @@ def _facts(account: Account, lower_bound: float | None, loss: float | None) -> l
     ]
     if lower_bound is not None:
         facts.append(Fact("Lower bound for any algorithm", words.count(int(lower_bound)), lower_bound))
+    if rounds_bound is not None:
+        label = "Lower bound if every step is sampled equally often"
+        facts.append(Fact(label, words.count(int(rounds_bound)), rounds_bound))
     if account.forecast is not None:
         facts.append(Fact("Forecast of calls in all", words.count_roughly(account.forecast), account.forecast))
     if loss is not None:
@@ -206,13 +215,17 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
         )
         for finding in findings
     ]
+    in_doubt = ("in doubt", "see the warning")
+    failed = any(is_about_failures(warning) for warning in account.warnings)
+    independent = in_doubt if failed else ("taken on trust", "no file can show it")
     trusted = [
         ("rewards lie in [{:g}, {:g}]".format(*account.reward_range), "checked", "every reward that was told"),
-        ("samples are independent given the sampled pairs", "taken on trust", "no file can show it"),
+        ("samples are independent given the sampled pairs, and none was lost for what came out", *independent),
     ]
     if mdp is None:
         linear = "transition probabilities and mean rewards are linear in the features"
-        tested = ("in doubt", "see the warning") if account.warnings else ("taken on trust", _HOW_TO_TEST)
+        bent = any(not is_about_failures(warning) for warning in account.warnings)
+        tested = in_doubt if bent else ("taken on trust", _HOW_TO_TEST)
         trusted.insert(1, (linear, *tested))
     span = account.settings.get("parameters", {}).get("value_span", inf)
     if isinstance(span, float) and isfinite(span):

@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, Decimal
 from math import floor, inf
 from statistics import median
 
-from bestpolicy.compare import Summary
+from bestpolicy.comparison import Summary
 from bestpolicy.report.accounts import Account
 from bestpolicy.study import Outcome
 

@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators.exact import ExactSimulator
 from bestpolicy.simulators.gymnasium import GymSimulator
 from bestpolicy.simulators.user import CallableSimulator

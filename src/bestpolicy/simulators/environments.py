@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bestpolicy._numerics.arrays import BoolArray
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import BoolArray
 
 _OTHER_WAYS = (
     "Give set_state=function(env, state) and reward_range=(low, high), use a functional environment (FuncEnv), or "

@@ -11,10 +11,11 @@ from typing import Literal
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import frozen
 from bestpolicy.errors import InvalidInput, did_you_mean
-from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 
 RewardLaw = Literal["bernoulli", "deterministic"]
 _LAWS = ("bernoulli", "deterministic")
@@ -66,4 +67,4 @@ class ExactSimulator:
         else:
             sums = counts * means[:, :, None]
             squares = pulls.counts * means**2
-        return Tally(pulls.pairs, counts, sums, squares)
+        return Tally(pulls.pairs, frozen(counts), frozen(sums), frozen(squares))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, as_floats
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import BoolArray, FloatArray, as_floats
 
 
 def feature_array(features: Any, states: list[Any], actions: list[Any], played: BoolArray, ends: bool) -> FloatArray:

@@ -33,10 +33,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Pulls, Tally
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators.environments import (
     checked_mask,
     checked_options,

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Pulls, Tally
-from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators.labels import key_of
 
 _ENTRY = "a list of (probability, next state, reward, terminated)"

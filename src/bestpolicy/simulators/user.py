@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
+from bestpolicy._numerics.inputs import function
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
-from bestpolicy.estimation import Pulls, Tally
-from bestpolicy.inputs import function
-from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 
 _BLOCK = 2**18
 

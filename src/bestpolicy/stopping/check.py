@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from bestpolicy.problem import IntArray
+from bestpolicy._numerics.arrays import IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,8 @@ class Check:
         The statement that certifies.
     proof : dict, optional
         What a certificate needs to show it to others: the samples and all that was fixed before them.
+    lag : int
+        Number of the lag whose statement it is; 0 for a statement about all samples.
     """
 
     rounds: int
@@ -43,9 +45,11 @@ class Check:
     gap: float
     rule: str
     proof: dict[str, Any] | None = field(default=None, repr=False)
+    lag: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the check, ready for JSON (those that are not finite become None)."""
         numbers = {name: getattr(self, name) for name in ("statistic", "threshold", "epsilon", "gap")}
         finite = {name: float(value) if isfinite(value) else None for name, value in numbers.items()}
-        return {"rounds": self.rounds, "samples": self.samples, "passed": bool(self.passed), "rule": self.rule} | finite
+        known = {"rounds": self.rounds, "samples": self.samples, "passed": bool(self.passed), "rule": self.rule}
+        return known | finite | ({"lag": self.lag} if self.lag else {})

@@ -45,7 +45,7 @@ from math import log
 
 import numpy as np
 
-from bestpolicy.problem import FloatArray
+from bestpolicy._numerics.arrays import FloatArray
 
 _EVEN = 14  # scales that share nine tenths of the confidence: they span a factor 4¹³ in samples × variance
 _SCALES = 32

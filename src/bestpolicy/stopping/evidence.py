@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
-from bestpolicy.estimation import Tally
-from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 
 _WORST_CONDITION = 1e10  # beyond it a solve has too few correct digits for a certificate
 
@@ -62,8 +63,8 @@ class Evidence:
         weights : array (stages, K), optional
             u of this batch's samples, by the pairs of the evidence; fixed before the batch was drawn. 1 if not given.
         """
-        own = _emptied(self.tally) + batch
-        if not np.array_equal(own.pairs, self.tally.pairs):
+        own = batch.at(self.tally.pairs)
+        if own.samples != batch.samples:
             raise InvalidInput("the batch has samples of a pair that was not to be sampled.")
         inverse = np.ones(own.pulls.shape) if weights is None else 1.0 / weights
         return Evidence(
@@ -117,12 +118,3 @@ def fit(problem: Problem, evidence: Evidence) -> Model | None:
 def second_moments(sampled: FloatArray, weights: FloatArray) -> FloatArray:
     """Σ_k weight_k φ_k φ_kᵀ per stage, (stages, d, d), from features (K, d) and weights (stages, K)."""
     return (weights[:, None, :] * sampled.T) @ sampled
-
-
-def _emptied(tally: Tally) -> Tally:
-    return Tally(
-        tally.pairs,
-        np.zeros_like(tally.next_counts),
-        np.zeros_like(tally.next_rewards),
-        np.zeros_like(tally.squared_rewards),
-    )

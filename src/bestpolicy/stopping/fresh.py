@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy.problem import Problem
 from bestpolicy.stopping.ellipsoids import Prior, bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
 from bestpolicy.stopping.evidence import Evidence, Model, fit, second_moments
 from bestpolicy.stopping.refinement import ROUNDING

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bestpolicy.problem import FloatArray
+from bestpolicy._numerics.arrays import FloatArray
 
 _SMALLEST = 1e-300  # a root below it makes no difference to q·f
 _BISECTIONS = 70  # of an interval of log u that is at most 1400 long

@@ -23,14 +23,15 @@ certifies where Theorem T cannot: many states, few samples.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf, log
 from typing import Any
 
 import numpy as np
 
-from bestpolicy.estimation import Tally
-from bestpolicy.problem import FloatArray, Problem
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 from bestpolicy.stopping.ellipsoids import Prior, largest_norms
 from bestpolicy.stopping.evidence import Evidence, fit, second_moments
 from bestpolicy.stopping.fresh import FreshRule
@@ -40,6 +41,76 @@ from bestpolicy.stopping.verdict import Split, Verdict
 # The moment of the decision is known within a factor of a few, so a few scales suffice.
 _SHARES = np.array([0.35, 0.35, 0.15, 0.05, 0.04, 0.03, 0.02, 0.01])
 _MOVING, _FIXED, _FRESH = 0.55, 0.35, 0.1  # shares of a lag's δ for Theorems T, P and F
+_PRIOR_FIELDS = ("base", "capacity", "largest", "shares")
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What the samples before a lag choose for it.
+
+    Attributes
+    ----------
+    number : int
+        Position of the lag among those of the run, from 1 on.
+    started : int
+        Number of samples before it.
+    prior : Prior
+    policy : int array (stages, S)
+        For Theorems P and F.
+    values : array (1, S), optional
+        V of Theorem F.
+    """
+
+    number: int
+    started: int
+    prior: Prior
+    policy: IntArray
+    values: FloatArray | None
+
+    @classmethod
+    def of(
+        cls,
+        rule: TightRule,
+        evidence: Evidence,
+        verdict: Verdict,
+        directions: FloatArray,
+        growth: float,
+        delta: float,
+        number: int,
+    ) -> Choice:
+        """Choose from all samples so far.
+
+        Parameters
+        ----------
+        rule : TightRule
+            The rule for all samples.
+        evidence : Evidence
+            All samples so far.
+        verdict : Verdict
+            Of the rule on that evidence.
+        directions : array (J, stages·d)
+            Critical directions y over the accuracy they need.
+        growth : float
+            By what factor the evidence will probably have grown when it decides.
+        delta : float
+            What the lag may spend.
+        number : int
+            Position of the lag among those of the run, from 1 on: it decides `delta`.
+        """
+        values = None
+        if rule.problem.horizon is None and verdict.propagation is not None:
+            values = np.clip(verdict.propagation.values, 0.0, rule.problem.value_limits[:, None])
+        prior = lagged_prior(rule.problem, evidence, verdict, directions, growth, delta)
+        return cls(number, evidence.tally.samples, prior, verdict.policy, values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as numbers and arrays, for the file of a study."""
+        return vars(self) | {"prior": {name: getattr(self.prior, name) for name in _PRIOR_FIELDS}}
+
+    @classmethod
+    def from_dict(cls, known: dict[str, Any]) -> Choice:
+        """Return what `to_dict` has written."""
+        return cls(**(known | {"prior": Prior(**known["prior"])}))
 
 
 class Lag:
@@ -49,42 +120,25 @@ class Lag:
     ----------
     rule : TightRule
         The rule for all samples; problem, split and value span are taken from it.
-    evidence : Evidence
-        All samples so far.
-    verdict : Verdict
-        Of the rule on that evidence.
-    directions : array (J, stages·d)
-        Critical directions y over the accuracy they need.
-    growth : float
-        By what factor the evidence will probably have grown when it decides.
+    pairs : int array (K,)
+        The only pairs that will ever be sampled.
+    choice : Choice
+        What the samples so far have chosen.
     delta : float
         What this lag may spend.
-    number : int
-        Position of the lag among those of the run, from 1 on: it decides `delta`.
     """
 
-    def __init__(
-        self,
-        rule: TightRule,
-        evidence: Evidence,
-        verdict: Verdict,
-        directions: FloatArray,
-        growth: float,
-        delta: float,
-        number: int,
-    ) -> None:
-        self._number = number
-        prior = lagged_prior(rule.problem, evidence, verdict, directions, growth, delta)
+    def __init__(self, rule: TightRule, pairs: IntArray, choice: Choice, delta: float) -> None:
+        self.number, self.started = choice.number, choice.started
         split = rule.split
         alone = Split(split.sub_gaussian, 1 - split.sub_gaussian - split.variance, split.variance, 0.0)
-        self.started = evidence.tally.samples
-        self.evidence = Evidence.empty(rule.problem, evidence.tally.pairs)
+        self.evidence = Evidence.empty(rule.problem, pairs)
+        prior = choice.prior
         self._moving = replace(rule, prior=prior, delta=delta * _MOVING)
-        self._fixed = replace(rule, prior=prior, delta=delta * _FIXED, split=alone, policy=verdict.policy)
+        self._fixed = replace(rule, prior=prior, delta=delta * _FIXED, split=alone, policy=choice.policy)
         self._fresh: FreshRule | None = None
-        if rule.problem.horizon is None and verdict.propagation is not None:
-            values = np.clip(verdict.propagation.values, 0.0, rule.problem.value_limits[:, None])
-            self._fresh = FreshRule(rule.problem, prior, delta * _FRESH, verdict.policy, values)
+        if choice.values is not None:
+            self._fresh = FreshRule(rule.problem, prior, delta * _FRESH, choice.policy, choice.values)
 
     def add(self, batch: Tally, weights: FloatArray | None = None) -> None:
         """Take in samples that were drawn after the lag."""
@@ -92,18 +146,24 @@ class Lag:
 
     def look(self) -> list[tuple[str, Verdict, dict[str, Any]]]:
         """Verdicts of Theorems T, P and F on the samples since the lag, by name and with their proofs."""
-        evidence, lag = self.evidence, {"lag": {"number": self._number, "started": self.started}}
+        evidence = self.evidence
         fixed = self._fixed.look(evidence)
         found = [
-            ("Theorem T", self._moving.look(evidence), self._moving.proof(evidence) | lag),
-            ("Theorem P", fixed, self._fixed.proof(evidence) | lag),
+            ("Theorem T", self._moving.look(evidence), self.proof("Theorem T")),
+            ("Theorem P", fixed, self.proof("Theorem P")),
         ]
         if self._fresh is not None:
             loss = self._fresh.loss(evidence)
             informative = loss < self._fresh.problem.value_limits[0]
             verdict = replace(fixed, epsilon=loss if informative else inf, resolved=0.0, criterion="")
-            found.append(("Theorem F", verdict, self._fresh.proof(evidence) | lag))
+            found.append(("Theorem F", verdict, self.proof("Theorem F")))
         return found
+
+    def proof(self, theorem: str) -> dict[str, Any]:
+        """Return what others need to look at the evidence as one of the theorems does."""
+        rule: TightRule | FreshRule | None = {"T": self._moving, "P": self._fixed, "F": self._fresh}[theorem[-1]]
+        assert rule is not None
+        return rule.proof(self.evidence) | {"lag": {"number": self.number, "started": self.started}}
 
 
 def lagged_prior(
@@ -124,7 +184,8 @@ def lagged_prior(
     shares = (norms / norms.max()) ** 8
     moment = np.einsum("j,jhd,jhe->hde", shares / shares.sum(), critical, critical, optimize=True)
     values, vectors = np.linalg.eigh(moment)
-    values = np.clip(values, 0.0, None) / values.max()
+    values = values / values.max()
+    values = np.where(values < 1e-9, 0.0, values)  # rounding errors, whose roots would be felt
     loads = np.einsum("jhd,hde->jhe", critical, vectors) ** 2
     log_term = 2 * log(2 / (_SHARES[0] * delta))
     best, chosen = np.inf, np.ones_like(values)

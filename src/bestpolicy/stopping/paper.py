@@ -25,10 +25,12 @@ from math import e, log, pi, sqrt
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import IntArray
 from bestpolicy.design import leverages
-from bestpolicy.estimation import Tally, least_squares
+from bestpolicy.estimation import least_squares
 from bestpolicy.planning import optimal_plan
-from bestpolicy.problem import IntArray, Problem
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
 from bestpolicy.stopping.check import Check
 
 ZETA_2 = pi**2 / 6
@@ -91,7 +93,6 @@ class PaperRule:
             epsilon=self.epsilon if passed else float("inf"),
             gap=plan.gap,
             rule="Theorem R" if problem.discount is not None else "Theorem R-E",
-            proof={"theorem": "R", "tally": tally} if passed else None,
         )
 
     def threshold(self, rounds: float) -> float:

@@ -29,7 +29,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy.problem import Problem
 
 _DENSE_STATES = 200  # states up to which |P̂| is kept and systems of that size are solved
 _CHUNK = 250_000  # entries at a time: they stay in the cache

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.planning import action_gap
-from bestpolicy.problem import FloatArray
 from bestpolicy.stopping.ellipsoids import bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
 from bestpolicy.stopping.evidence import Evidence, Model, second_moments
 from bestpolicy.stopping.propagation import EstimatedKernel, Propagation

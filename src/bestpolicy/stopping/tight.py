@@ -42,8 +42,9 @@ from typing import Any
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.planning import action_gap, optimal_plan
-from bestpolicy.problem import FloatArray, IntArray, Problem
+from bestpolicy.problem import Problem
 from bestpolicy.stopping.ellipsoids import Prior, widths
 from bestpolicy.stopping.evidence import Evidence, Model, fit
 from bestpolicy.stopping.propagation import EstimatedKernel, Propagation, propagate

@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bestpolicy.estimation import Tally
-from bestpolicy.problem import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy.samples import Tally
 
 
 def _grid() -> IntArray:

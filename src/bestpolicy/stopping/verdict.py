@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bestpolicy.problem import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.stopping.propagation import Propagation
 
 

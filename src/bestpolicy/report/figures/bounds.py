@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.bounds.alternatives import Alternative
-from bestpolicy.bounds.lower import LowerBound
-from bestpolicy.problem import FloatArray
+from bestpolicy.bounds.certified import LowerBound
 from bestpolicy.report.figures.drawing import INK, SERIES, new_figure, plain, style
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def bounds_figure(mdp: LinearMDP, bound: LowerBound, *, alternative: Alternative
     figure, axes = new_figure(9.0, 2.6 * panels, panels, sharex=True)
     with style():
         allocation = np.reshape(bound.allocation, (-1, *mdp.problem.mask.shape))
-        _bars(axes[0], mdp, allocation.mean(axis=0), "share of samples")
+        _bars(axes[0], mdp, allocation.sum(axis=0), "share of samples")
         axes[0].set_title(
             f"{plain(mdp.name)}: any algorithm needs at least {bound.samples_lower_bound:,.0f} samples on average "
             f"(ε = {bound.epsilon:g}, δ = {bound.delta:g})"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy.compare import Comparison, Summary
+from bestpolicy.comparison import Comparison, Summary
 from bestpolicy.errors import InvalidInput
 from bestpolicy.report.figures.drawing import INK, SERIES, WIDTH, appearance, logarithmic, new_figure, plain, style
 

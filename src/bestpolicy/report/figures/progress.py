@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bestpolicy.problem import FloatArray
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.report.figures.drawing import INK, SERIES, WIDTH, logarithmic, new_figure, style
 
 if TYPE_CHECKING:

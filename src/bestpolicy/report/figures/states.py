@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import FloatArray, IntArray
 from bestpolicy.report.estimates import Estimates
 from bestpolicy.report.figures.drawing import INK, SEQUENCE, SERIES, WIDTH, appearance, new_figure, plain, shades, style
 from bestpolicy.report.labels import Labels

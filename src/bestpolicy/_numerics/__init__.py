@@ -1,0 +1,1 @@
+"""What every room stands on: arrays, sparse matrices, one thread, checked numbers, decisions that hold everywhere."""

@@ -1,0 +1,1 @@
+"""Algorithms from the literature, one file each, and what several of them share."""

@@ -1,0 +1,89 @@
+"""Runs whose length is fixed before the first sample.
+
+Such a method knows from (ε, δ) how many samples it takes, and promises nothing before the last of them. Its budget
+grows like 1/ε², so ε = 0 is out of reach; and whatever can be counted at all has an ε so far above the rounding errors
+of the arithmetic (10⁻⁹ against 10⁻¹⁵, in units of the largest value) that the proofs need not mention them. Every
+policy is within the largest value of optimal: a larger ε is taken for that one.
+
+The last bits of what a linear solver returns differ from machine to machine, and a number of samples must not: a run is
+begun on one and resumed on another. Such quantities enter a budget rounded up to a few digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf, nan
+
+from bestpolicy._numerics.arrays import IntArray
+from bestpolicy.errors import InvalidInput
+from bestpolicy.problem import Problem
+from bestpolicy.stopping import Check
+
+MAX_SAMPLES = 10**18  # beyond it 64-bit counts overflow
+LEAST_EPSILON = 1e-9  # with a smaller one no budget that grows like 1/ε² can be counted
+_DIGITS, _NOISE = 1e6, 1e-9
+
+
+def useful(epsilon: float, problem: Problem) -> float:
+    """Return ε, or the largest value if that is smaller."""
+    return min(epsilon, float(problem.value_limits[0]))
+
+
+def rounded_up(computed: float) -> float:
+    """Return a number of moderate size that is larger by at most 10⁻⁶, and the same whatever its last bits are.
+
+    What is to be computed is often a whole number, or a simple fraction: those are kept off the steps.
+    """
+    return computed if computed == 1.0 else ceil((computed + _NOISE) * _DIGITS) / _DIGITS
+
+
+@dataclass(frozen=True)
+class FixedBudget:
+    """A number of samples after which a policy is certified.
+
+    Attributes
+    ----------
+    problem : Problem
+    epsilon : float
+    samples : float
+        All simulator calls of the run, an int (a float would round large numbers); inf if ε = 0.
+    rule : str
+        The statement that certifies.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such number, or nobody could count that far.
+    """
+
+    problem: Problem
+    epsilon: float
+    samples: float
+    rule: str
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0:
+            raise InvalidInput(
+                "epsilon must be positive for an algorithm whose number of samples is fixed in advance. Got 0; use "
+                "'gss', 'tight' or 'adaptive' to ask for an optimal policy."
+            )
+        if not self.samples <= MAX_SAMPLES:
+            raise InvalidInput(
+                f"this would take {self.samples:.2g} simulator calls, more than can be counted. Ask for a larger "
+                "epsilon, or use 'gss', 'tight' or 'adaptive'."
+            )
+
+    def check(self, done: int, policy: IntArray, gap: float = nan) -> Check:
+        """Say which share of the budget is done, and what is certified of the policy (stages, S)."""
+        passed = done >= self.samples
+        return Check(
+            rounds=done // self.problem.stages,
+            samples=done,
+            policy=policy,
+            statistic=min(1.0, done / self.samples),
+            threshold=1.0,
+            passed=passed,
+            epsilon=self.epsilon if passed else inf,
+            gap=gap,
+            rule=self.rule,
+        )

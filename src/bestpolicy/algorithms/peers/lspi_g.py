@@ -1,0 +1,119 @@
+"""LSPI-G: policy iteration with rollouts from a G-optimal design [Lattimore, Szepesvári, Weisz 2020].
+
+    (C, ρ) = G-optimal design, g = max_{s,a} ‖φ(s,a)‖² in G⁻¹, where G = Σ_{z∈C} ρ(z) φ(z)φ(z)ᵀ
+    π = any policy
+    repeat K times
+        R̂(z) = mean return of m rollouts of length H from each pair z of C, following π
+        θ̂ = G⁻¹ Σ_z ρ(z) R̂(z) φ(z)
+        π = greedy policy of Φθ̂
+    return π
+
+    γᴷ ≤ γε(1-γ)/2,    γᴴ ≤ (1-γ)³ε/(8√g),    m = ⌈ 32 g log(2|C|K/δ) / ((1-γ)⁶ε²) ⌉
+
+The constants are *exact*: those of the theorem (in the form of Szepesvári's lecture notes on RL theory), with the
+measured g ≤ 1.001 d where it has d, and with 2|C| where it has the bound (d+1)². Checked: rollouts are cut off at a
+loss of γᴴ/(1-γ), and by Hoeffding their means err by √(log(2|C|K/δ)/2m)/(1-γ), each at most (1-γ)²ε/(8√g). By
+Cauchy-Schwarz Φθ̂ is within √g times the sum of both, e = (1-γ)²ε/4, of Q^π; a step of policy iteration with that error
+leads from V* - V to at most γ(V* - V) + 2e/(1-γ); so V* - V^π ≤ γᴷ/(1-γ) + 2e/(1-γ)² ≤ ε/2 + ε/2. The rollouts of one
+iteration follow a policy that was fixed before them, so the union is over |C|K means alone.
+
+It needs that the action values of every policy are linear in the features, no more, and pays for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf, log
+from typing import ClassVar
+
+import numpy as np
+
+from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, rounded_up, useful
+from bestpolicy.algorithms.peers.rollouts import mean_return
+from bestpolicy.algorithms.protocol import About, Run, Task
+from bestpolicy.design import Design, g_optimal_design
+from bestpolicy.errors import InvalidInput
+from bestpolicy.planning import action_gap
+from bestpolicy.problem import Problem
+
+
+@dataclass(frozen=True)
+class LSPIG:
+    """Least-squares policy iteration with a G-optimal design.
+
+    Attributes
+    ----------
+    design_tolerance : float
+        The worst leverage g of the design is at most (1 + tolerance)·d.
+    """
+
+    name: ClassVar[str] = "lspi-g"
+    about: ClassVar[About] = About(
+        setting="discounted",
+        features="linear",
+        assumption="",
+        guarantee="within ε of optimal in every state",
+        complexity="d |C| / ((1-γ)⁸ ε²), where |C| ≤ d(d+1)/2 is the number of pairs in the design",
+        constants="exact",
+        reference="Lattimore, Szepesvári, Weisz: Learning with Good Feature Representations in Bandits and in RL with "
+        "a Generative Model",
+    )
+    anytime: ClassVar[bool] = False
+    takes_own_data: ClassVar[bool] = False
+
+    design_tolerance: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not 1e-10 <= self.design_tolerance <= 1:
+            raise InvalidInput(f"design_tolerance must lie in [1e-10, 1]. Got {self.design_tolerance} instead.")
+
+    def unsuitable(self, problem: Problem) -> str:
+        """Discounted problems only."""
+        return "" if problem.horizon is None else "it is for discounted problems; use 'lavi'."
+
+    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
+        """All K·|C|·m·H of them."""
+        if epsilon < LEAST_EPSILON:
+            return inf
+        design = self.design(problem)
+        iterations, length, rollouts = self.sizes(problem, design, epsilon, delta)
+        return iterations * len(design.indices) * rollouts * length
+
+    def design(self, problem: Problem) -> Design:
+        """Return the pairs to start from, rows of ``problem.pair_features``."""
+        return g_optimal_design(problem.pair_features, tolerance=self.design_tolerance)
+
+    def sizes(self, problem: Problem, design: Design, epsilon: float, delta: float) -> tuple[int, int, int]:
+        """Return the iterations K, the length H of a rollout, and the rollouts m of each pair in an iteration."""
+        epsilon, remaining = useful(epsilon, problem), 1 - problem.continuation
+        leverage = rounded_up(design.worst_leverage)
+        steps = 1 / log(1 / problem.continuation)
+        iterations = 1 + ceil(steps * log(2 / (epsilon * remaining)))
+        length = max(1, ceil(steps * log(8 * leverage**0.5 / (remaining**3 * epsilon))))
+        confidence = log(2 * len(design.indices) * iterations / delta)
+        return iterations, length, ceil(32 * leverage * confidence / (remaining**6 * epsilon**2))
+
+    def run(self, task: Task) -> Run:
+        """Evaluate by rollouts, improve, and so on."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
+        needed = self.predicted_samples(problem, inf, epsilon, delta)
+        budget = FixedBudget(problem, epsilon, needed, "LSPI-G budget")
+        design = self.design(problem)
+        iterations, length, rollouts = self.sizes(problem, design, epsilon, delta)
+        roots = np.sqrt(design.weights)
+        regressors = roots[:, None] * problem.pair_features[design.indices]
+
+        policy = problem.mask.argmax(axis=1)
+        check = None
+        for iteration in range(1, iterations + 1):
+            returns = np.empty(len(roots))
+            for k, start in enumerate(problem.pairs[design.indices]):
+                returns[k] = yield from mean_return(problem, int(start), policy, rollouts, length, check)
+                check = None
+            theta = np.linalg.lstsq(regressors, roots * returns)[0]
+            q_values = np.where(problem.mask, problem.features @ theta, -np.inf)
+            policy = q_values.argmax(axis=1)
+            done = iteration * len(roots) * rollouts * length
+            check = budget.check(done, policy[None], action_gap(problem, q_values[None]))
+        assert check is not None
+        return check

@@ -1,0 +1,132 @@
+"""Phased Q-learning: value iteration in which every backup is a mean over fresh samples (Kearns and Singh 1999).
+
+    Q_0 = 0
+    for t = 1, …, T
+        draw m_t fresh samples (r, s') of every pair
+        Q_t(s, a) = mean of r + γ max_a' Q_{t-1}(s', a')
+    return the greedy policy of Q_T
+
+The reference draws equally many samples in all phases. But an error of an early phase has shrunk by γ a phase when the
+last one comes, so few samples will do at first. Guarantee (own proof; the reference hides its constants). With n
+allowed pairs, L = 1/(1-γ), η = ε/(2L) and q = γ^{2/3}, let
+
+    T = ⌈ log(64L/η) / log(1/γ) ⌉,    w = (η - γᵀL)(1-q)/(1-q^T),    m_t = ⌈ q^{T-t} L² log(2nT/δ) / (2w²) ⌉.
+
+Given Q_{t-1}, which is in [0, L], the m_t samples of r + γ max Q_{t-1}(s') are independent and in [0, L]. By Hoeffding
+a single backup of phase t misses its mean by more than w_t = L √(log(2nT/δ)/2m_t) ≤ w γ^{-(T-t)/3} with probability at
+most δ/(nT); there are n in each of T phases, so all hold together with probability 1 - δ. Then ‖Q_t - Q*‖ ≤ γ‖Q_{t-1} -
+Q*‖ + w_t, hence
+
+    ‖Q_T - Q*‖ ≤ γᵀL + Σ_t γ^{T-t} w_t ≤ γᵀL + w Σ_t q^{T-t} = γᵀL + w (1-q^T)/(1-q) = η,
+
+and a greedy policy loses at most 2L times that: ε. Of all m_t with the same sum of errors Σ_t γ^{T-t} w_t these have
+the least sum (Lagrange: γ^{T-t} w_t/m_t is the same for all t). For large L they sum to (27/4) L⁷ log(2nT/δ)/ε² a pair,
+where equal ones would need a factor log(4L²/ε) more, about; and the error of Q_t is halved in some 3 log 2/log(1/γ)
+phases, from the first to the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, inf, log, nan
+from typing import ClassVar
+
+import numpy as np
+
+from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, MAX_SAMPLES, FixedBudget, useful
+from bestpolicy.algorithms.peers.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, table
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
+from bestpolicy.planning import action_gap
+from bestpolicy.problem import Problem
+from bestpolicy.stopping import Check
+
+
+@dataclass(frozen=True)
+class PhasedQ:
+    """Phased Q-learning, for discounted problems and ε > 0."""
+
+    name: ClassVar[str] = "phased-q"
+    about: ClassVar[About] = About(
+        setting="discounted",
+        features="tabular",
+        assumption="",
+        guarantee="within ε of optimal in every state",
+        complexity="S A / ((1-γ)⁷ ε²)",
+        constants="own proof",
+        reference="Kearns, Singh: Finite-Sample Convergence Rates for Q-Learning and Indirect Algorithms (1999)",
+    )
+    anytime: ClassVar[bool] = False
+    takes_own_data: ClassVar[bool] = False
+
+    def unsuitable(self, problem: Problem) -> str:
+        """Discounted problems only."""
+        return "" if problem.horizon is None else ONLY_DISCOUNTED
+
+    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
+        """n·Σm, exactly."""
+        if epsilon < LEAST_EPSILON:
+            return inf
+        return len(problem.pairs) * Phases.of(problem, len(problem.pairs), epsilon, delta).samples
+
+    def run(self, task: Task) -> Run:
+        """Make T backups of ever more samples."""
+        problem, epsilon, delta = task.problem, task.epsilon, task.delta
+        samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
+        budget = FixedBudget(problem, epsilon, samples_in_all, "phased Q-learning (own proof)")
+
+        values, done, check = np.zeros(problem.states), 0, None
+        for samples in Phases.of(problem, len(problem.pairs), epsilon, delta).sizes:
+            tally = yield Request(equal_pulls(problem, samples), check)
+            q_values = table(problem, EmpiricalModel.of(problem, tally).backup(values))
+            values = q_values.max(axis=1)
+            policy = q_values.argmax(axis=1)
+            done += tally.samples
+            check = budget.check(done, policy[None], action_gap(problem, q_values[None]))
+        assert isinstance(check, Check)
+        return check
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Backups of ever more samples.
+
+    Attributes
+    ----------
+    number : int
+        T.
+    last : float
+        Samples of each pair in the last one, not rounded.
+    ratio : float
+        q: a phase has q times the samples of the next one.
+    """
+
+    number: int
+    last: float
+    ratio: float
+
+    @classmethod
+    def of(cls, problem: Problem, pairs: int, epsilon: float, delta: float, growth: float = 1.0) -> Phases:
+        """Return the phases for so many pairs, if errors at them grow by the factor `growth` elsewhere."""
+        gamma, limit = problem.continuation, float(problem.value_limits[0])
+        accuracy = useful(epsilon, problem) / (2 * limit)
+        number = max(1, ceil(log(64 * limit / accuracy) / log(1 / gamma)))
+        ratio = gamma ** (2 / 3)
+        width = (accuracy - gamma**number * limit) * (1 - ratio) / (1 - ratio**number)
+        return cls(number, (growth * limit / width) ** 2 * log(2 * pairs * number / delta) / 2, ratio)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Samples of each pair, phase by phase."""
+        return _sizes(self)
+
+    @property
+    def samples(self) -> float:
+        """Samples of each pair in all, an int if anybody could count that far."""
+        exact = self.last * (1 - self.ratio**self.number) / (1 - self.ratio)
+        return exact if exact > MAX_SAMPLES else sum(self.sizes)
+
+
+@lru_cache(maxsize=8)
+def _sizes(phases: Phases) -> tuple[int, ...]:
+    return tuple(ceil(phases.last * phases.ratio**before) for before in reversed(range(phases.number)))

@@ -1,0 +1,85 @@
+"""Plug-in with numbers of samples that are of the right order but not proved: nothing is certified.
+
+The best known rate, N of the order of L³ log(nL/δ)/ε² samples of each of n pairs (L = 1/(1-γ)), is proved with
+constants that the papers leave open. Here that constant is a parameter, 1 by default, which is an empirical choice
+(reconstructed: no theorem covers it). So a run ends with a policy and without a certificate.
+
+- ``aky``: plan in the empirical model (Agarwal, Kakade, Yang 2020: for ε ≤ √L);
+- ``li``: add independent uniform numbers in [0, ξ] to its rewards first, ξ = (1-γ) ε / n⁵, which makes the optimum
+  unique (Li, Wei, Chi, Gu, Chen 2020: for ε ≤ L, with a constant in ξ that is open too). In floating point ξ often
+  vanishes beside the rewards; the two then agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, inf, log, nan
+from typing import ClassVar, Literal
+
+from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, useful
+from bestpolicy.algorithms.peers.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, plan
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
+from bestpolicy.errors import InvalidInput
+from bestpolicy.planning import action_gap
+from bestpolicy.problem import Problem
+
+
+@dataclass(frozen=True)
+class PlugInNoGuarantee:
+    """Plug-in with N = constant · L³ log(nL/δ)/ε², for discounted problems and ε > 0.
+
+    Attributes
+    ----------
+    budget : {"aky", "li"}
+    constant : float
+        What the theorems leave open.
+    """
+
+    name: ClassVar[str] = "plug-in-no-guarantee"
+    about: ClassVar[About] = About(
+        setting="discounted",
+        features="tabular",
+        assumption="",
+        guarantee="none",
+        complexity="S A / ((1-γ)³ ε²)",
+        constants="reconstructed: open in the references, 1 here",
+        reference="Agarwal, Kakade, Yang (2020); Li, Wei, Chi, Gu, Chen (2020)",
+    )
+    anytime: ClassVar[bool] = False
+    takes_own_data: ClassVar[bool] = False
+
+    budget: Literal["aky", "li"] = "aky"
+    constant: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.budget not in ("aky", "li"):
+            raise InvalidInput(f"budget must be 'aky' or 'li'. Got {self.budget!r} instead.")
+        if not 0 < self.constant < inf:
+            raise InvalidInput(f"constant must be a positive number. Got {self.constant!r} instead.")
+
+    def unsuitable(self, problem: Problem) -> str:
+        """Discounted problems only."""
+        return "" if problem.horizon is None else ONLY_DISCOUNTED
+
+    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
+        """n·N, exactly."""
+        if epsilon < LEAST_EPSILON:
+            return inf
+        limit, pairs = float(problem.value_limits[0]), len(problem.pairs)
+        return pairs * ceil(self.constant * limit**3 * log(pairs * limit / delta) / useful(epsilon, problem) ** 2)
+
+    def run(self, task: Task) -> Run:
+        """Draw N samples of every pair, plan, certify nothing."""
+        problem, epsilon, delta, rng = task.problem, task.epsilon, task.delta, task.rng
+        samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
+        budget = FixedBudget(problem, epsilon, samples_in_all, "none")
+        pairs = len(problem.pairs)
+
+        tally = yield Request(equal_pulls(problem, int(samples_in_all) // pairs))
+        model = EmpiricalModel.of(problem, tally)
+        if self.budget == "li":
+            perturbation = (1 - problem.continuation) * epsilon / pairs**5
+            model = replace(model, rewards=model.rewards + rng.uniform(0, perturbation, pairs))
+        best = plan(model)
+        check = budget.check(tally.samples, best.policy[None], action_gap(problem, best.q_values[None]))
+        return replace(check, passed=False, epsilon=inf)

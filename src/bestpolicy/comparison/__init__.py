@@ -1,0 +1,229 @@
+"""Compare algorithms: many of them, on many instances, over many seeds, one tidy table.
+
+>>> import bestpolicy as bp
+>>> found = bp.compare(["two-state"], ["gss", "tight", "gss-e"], epsilon=0.2, delta=0.1, runs=2, lower_bounds=False)
+>>> found
+Comparison(2 algorithms on 1 instances: 4 runs, 0 failures, 1 skipped)
+>>> [(entry.algorithm, entry.certified, entry.ratio_to_best) for entry in found.summary if entry.algorithm == "tight"]
+[('tight', 2, 1.0)]
+
+Run i of every algorithm has the seed ``seed + i``: runs are paired, and the same whatever the number of workers. What
+was finished is kept when the comparison is interrupted, and in a file if one is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import fields, is_dataclass
+from math import inf, isfinite
+from os import PathLike, fspath
+from typing import Any, TypeVar
+
+from bestpolicy import instances
+from bestpolicy._version import __version__
+from bestpolicy.algorithms import ALGORITHMS, Algorithm
+from bestpolicy.comparison.comparison import Comparison, InstanceBound, Skipped, Summary, Trial
+from bestpolicy.comparison.work import Bound, Progress, Run, Task, carry_out, parameters
+from bestpolicy.errors import InvalidInput, did_you_mean
+from bestpolicy.mdp import LinearMDP
+from bestpolicy.problem.files import is_file_name
+
+Model = str | PathLike[str] | LinearMDP
+Thing = TypeVar("Thing")
+
+_LONGEST_VALUE = 20
+
+
+def compare(
+    models: Model | Sequence[Model],
+    algorithms: str | Algorithm | Sequence[str | Algorithm] = "all",
+    *,
+    epsilon: float,
+    delta: float,
+    runs: int,
+    seed: int = 0,
+    max_samples: int | None = None,
+    max_seconds: float | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    store: str | PathLike[str] | None = None,
+    lower_bounds: bool = True,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run algorithms on models and compare what they needed with what they promised.
+
+    Parameters
+    ----------
+    models : str, path or LinearMDP, or several
+        Names of instances, ``.npz`` files, or models. The truth must be known, to say how good the policies are.
+    algorithms : str or Algorithm, or several
+        "all" for every algorithm of bestpolicy. Those that cannot run on an instance are listed in `skipped`.
+    epsilon, delta : float
+        What to ask of each run.
+    runs : int
+        Runs of each algorithm on each instance, with the seeds ``seed``, ``seed + 1``, …
+    max_samples, max_seconds : optional
+        Budgets of a single run. With `max_seconds` the results depend on the machine.
+    executor : Executor, optional
+        Where to run, such as Dask's ``Client.get_executor()``; the runs are sent there as wholes.
+    workers : int, optional
+        Or on this many processes of this machine. In this process by default.
+    store : path, optional
+        SQLite file in which finished runs survive: the same call again does only what is missing. A run is known by
+        its model, its algorithm with all parameters, ε, δ, seed, budgets and the version of bestpolicy.
+    lower_bounds : bool
+        Also bound the samples that any algorithm needs, for at most 20 s per instance.
+    progress : callable, optional
+        Called as ``progress(done, total, what)`` at the beginning and after each finished piece of work.
+
+    Returns
+    -------
+    Comparison
+        After Ctrl-C with the runs that were finished by then.
+    """
+    _require(_is_number(epsilon) and 0 <= epsilon < inf, "epsilon", "a finite number ≥ 0", epsilon)
+    _require(_is_number(delta) and 0 < delta < 1, "delta", "strictly between 0 and 1", delta)
+    _require(max_seconds is None or (_is_number(max_seconds) and max_seconds > 0), "max_seconds", "> 0", max_seconds)
+    _require_whole("runs", runs, 1)
+    _require_whole("seed", seed, 0)
+    if max_samples is not None:
+        _require_whole("max_samples", max_samples, 1)
+    if workers is not None:
+        _require_whole("workers", workers, 1)
+    if executor is not None and workers is not None:
+        raise InvalidInput("give an executor or a number of workers, not both.")
+    mdps = _by_name([_load(model) for model in _several(models)], lambda mdp: mdp.name, "models")
+    methods = _by_name(_algorithms(algorithms), label, "algorithms")
+
+    budgets = None if max_samples is None else int(max_samples), max_seconds
+    skipped: dict[tuple[str, str], str] = {}
+    tasks: list[Task] = []
+    for instance, mdp in mdps.items():
+        for name, method in methods.items():
+            reason = method.unsuitable(mdp.problem)
+            if reason:
+                skipped[instance, name] = reason
+                continue
+            seeds = range(int(seed), int(seed) + int(runs))
+            tasks += [Run(instance, name, mdp, method, float(epsilon), float(delta), n, *budgets) for n in seeds]
+    if lower_bounds:  # last: they cannot hold up a run
+        tasks += [Bound(instance, mdp, float(epsilon), float(delta)) for instance, mdp in mdps.items()]
+
+    records, interrupted = carry_out(tasks, executor, workers, store, progress)
+
+    rows, bounds = [], []
+    for task in tasks:
+        record = records.get(task.key)
+        if record is None:
+            continue
+        if isinstance(task, Bound):
+            bounds.append(InstanceBound(task.instance, **record))
+        elif "cannot" in record:
+            skipped.setdefault((task.instance, task.name), record["cannot"])
+        else:
+            rows.append(Trial(task.name, task.instance, task.seed, task.epsilon, task.delta, **record))
+    settings = {
+        "epsilon": float(epsilon),
+        "delta": float(delta),
+        "runs": int(runs),
+        "seed": int(seed),
+        "max_samples": budgets[0],
+        "max_seconds": budgets[1],
+        "algorithms": [{"label": name, "name": m.name, "parameters": parameters(m)} for name, m in methods.items()],
+        "instances": [_describe(instance, mdp) for instance, mdp in mdps.items()],
+        "interrupted": interrupted,
+        "version": __version__,
+    }
+    left_out = (Skipped(name, instance, reason) for (instance, name), reason in skipped.items())
+    return Comparison(settings, tuple(rows), tuple(left_out), tuple(bounds))
+
+
+def label(algorithm: Algorithm) -> str:
+    """Name of an algorithm with the parameters that differ from its defaults: ``gss(check_ratio=1.5)``."""
+    if not is_dataclass(algorithm):
+        return algorithm.name
+    changed = []
+    for field in fields(algorithm):
+        value = getattr(algorithm, field.name)
+        if value != field.default:
+            text = repr(value)
+            changed.append(f"{field.name}={text if len(text) <= _LONGEST_VALUE else '…'}")
+    return f"{algorithm.name}({', '.join(changed)})" if changed else algorithm.name
+
+
+def _load(model: Model) -> LinearMDP:
+    if isinstance(model, LinearMDP):
+        mdp = model
+    elif isinstance(model, str | PathLike):
+        name = fspath(model)
+        mdp = LinearMDP.load(name) if is_file_name(name) else instances.load(name)
+    else:
+        raise InvalidInput(
+            f"models must be names of instances, .npz files or LinearMDPs. Got {type(model).__name__}; of a simulator "
+            "without a known model the loss of a policy cannot be told."
+        )
+    _ = mdp.plan  # solved once here, sent along to the workers
+    return mdp
+
+
+def _algorithms(algorithms: str | Algorithm | Sequence[str | Algorithm]) -> list[Algorithm]:
+    if isinstance(algorithms, str) and algorithms == "all":
+        return [kind() for kind in ALGORITHMS.values()]
+    found: list[Algorithm] = []
+    for algorithm in _several(algorithms):
+        if isinstance(algorithm, str):
+            if algorithm not in ALGORITHMS:
+                hint = did_you_mean(algorithm, ALGORITHMS)
+                raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
+            found.append(ALGORITHMS[algorithm]())
+        else:
+            found.append(algorithm)
+    return found
+
+
+def _several(things: Any) -> list[Any]:
+    several = [things] if isinstance(things, str | PathLike) or not isinstance(things, Iterable) else list(things)
+    if not several:
+        raise InvalidInput("there is nothing to compare: give at least one model and one algorithm.")
+    return several
+
+
+def _by_name(things: Iterable[Thing], name: Callable[[Thing], str], what: str) -> dict[str, Thing]:
+    named: dict[str, Thing] = {}
+    for thing in things:
+        if name(thing) in named:
+            raise InvalidInput(f"two {what} are called {name(thing)!r}. Give each once, and different names.")
+        named[name(thing)] = thing
+    return named
+
+
+def _describe(instance: str, mdp: LinearMDP) -> dict[str, Any]:
+    problem = mdp.problem
+    return {
+        "name": instance,
+        "fingerprint": mdp.fingerprint,
+        "states": problem.states,
+        "actions": problem.actions,
+        "dimension": problem.dimension,
+        "discount": problem.discount,
+        "horizon": problem.horizon,
+        "gap": mdp.gap if isfinite(mdp.gap) else None,
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _require_whole(name: str, value: Any, least: int) -> None:
+    whole = _is_number(value) and value == int(value) and value >= least
+    _require(whole, name, f"a whole number of at least {least}", value)
+
+
+def _require(good: bool, name: str, expected: str, value: Any) -> None:
+    if not good:
+        raise InvalidInput(f"{name} must be {expected}. Got {value!r} instead.")
+
+
+__all__ = ["Comparison", "InstanceBound", "Skipped", "Summary", "Trial", "compare", "label"]

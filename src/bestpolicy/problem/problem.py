@@ -1,0 +1,225 @@
+"""What the learner knows before it has seen a single sample.
+
+A `Problem` is the finite set of (state, action) pairs with their features φ(s, a) ∈ R^d, the actions allowed in
+each state, and either a discount factor γ (values lie in [0, 1/(1-γ)]) or a horizon H (values of step h lie in
+[0, H-h], steps counted from 0). Rewards are in [0, 1]. The transition law and the rewards are hidden from it.
+
+Discounted and episodic problems share their code through a leading *stage* axis: a discounted problem has one
+stage that leads back to itself, an episodic problem has H stages, each leading to the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, as_floats, frozen
+from bestpolicy._numerics.sparsity import Matrix, compact
+from bestpolicy.errors import InvalidInput
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem:
+    """Features, discount or horizon, and the actions that are allowed.
+
+    Parameters
+    ----------
+    features : array (S, A, d)
+        φ(s, a). Rows of pairs that are not allowed are ignored (and may be anything finite).
+    discount : float, optional
+        γ in (0, 1). Give either `discount` or `horizon`.
+    horizon : int, optional
+        H ≥ 1.
+    mask : bool array (S, A), optional
+        True where the action is allowed; every state needs one. All are allowed by default.
+    """
+
+    features: FloatArray
+    discount: float | None
+    horizon: int | None
+    mask: BoolArray
+
+    def __init__(
+        self,
+        features: ArrayLike,
+        *,
+        discount: float | None = None,
+        horizon: int | None = None,
+        mask: ArrayLike | None = None,
+    ) -> None:
+        checked = as_floats("features", features, ("S", "A", "d"))
+        if 0 in checked.shape:
+            raise InvalidInput(f"features must not be empty. Got shape {checked.shape} instead.")
+        allowed = _checked_mask(mask, checked.shape[:2])
+        _require_finite_features(checked, allowed)
+        object.__setattr__(self, "features", checked)
+        object.__setattr__(self, "discount", _checked_discount(discount, horizon))
+        object.__setattr__(self, "horizon", _checked_horizon(horizon))
+        object.__setattr__(self, "mask", allowed)
+
+    def __repr__(self) -> str:
+        states = f"{self.states} state" + "s" * (self.states > 1)
+        actions = f"{self.actions} action" + "s" * (self.actions > 1)
+        return f"Problem({states}, {actions}, d={self.dimension}, {self.time_description})"
+
+    @property
+    def states(self) -> int:
+        """Number of states S."""
+        return int(self.features.shape[0])
+
+    @property
+    def actions(self) -> int:
+        """Number of actions A."""
+        return int(self.features.shape[1])
+
+    @property
+    def dimension(self) -> int:
+        """Dimension d of the features."""
+        return int(self.features.shape[2])
+
+    @property
+    def stages(self) -> int:
+        """Length of the stage axis: 1 if discounted, H if episodic."""
+        return 1 if self.horizon is None else self.horizon
+
+    @property
+    def time_description(self) -> str:
+        """``discount 0.9`` or ``horizon 5``."""
+        return f"discount {self.discount:g}" if self.horizon is None else f"horizon {self.horizon}"
+
+    @property
+    def continuation(self) -> float:
+        """Weight of the next value: γ if discounted, 1 if episodic."""
+        return 1.0 if self.discount is None else self.discount
+
+    @cached_property
+    def value_limits(self) -> FloatArray:
+        """Largest possible value at each stage, shape (stages,): 1/(1-γ), or H, H-1, …, 1."""
+        if self.discount is not None:
+            return frozen(np.array([1.0 / (1.0 - self.discount)]))
+        return frozen(np.arange(self.stages, 0, -1, dtype=np.float64))
+
+    @cached_property
+    def pairs(self) -> IntArray:
+        """Flat indices s·A + a of the allowed pairs, sorted, shape (n,)."""
+        return frozen(np.flatnonzero(self.mask).astype(np.int64))
+
+    @property
+    def pair_features(self) -> FloatArray:
+        """Features of the allowed pairs, shape (n, d), in the order of `pairs`."""
+        flat = self.features.reshape(-1, self.dimension)
+        return flat if self.mask.all() else flat[self.pairs]
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """Features of all pairs by flat index, shape (S·A, d), to multiply with: sparse where that is faster."""
+        return compact(self.features.reshape(-1, self.dimension))
+
+    @cached_property
+    def distinct(self) -> BoolArray:
+        """Allowed actions with identical features in a state merged into the first of them, shape (S, A).
+
+        Such actions have the same value in every linear MDP; counted apart they would force the gap to 0.
+        """
+        probe = self.features @ np.random.default_rng(0).standard_normal(self.dimension)
+        distinct = self.mask.copy()
+        for later in range(1, self.actions):
+            for earlier in range(later):
+                # Equal features have equal projections: only those few are compared in full.
+                candidates = np.flatnonzero(
+                    distinct[:, later] & distinct[:, earlier] & np.isclose(probe[:, later], probe[:, earlier])
+                )
+                same = (self.features[candidates, later] == self.features[candidates, earlier]).all(axis=1)
+                distinct[candidates[same], later] = False
+        return frozen(distinct)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that makes the problem, in hexadecimal."""
+        digest = sha256(f"{self.features.shape} {self.discount!r} {self.horizon!r} ".encode())
+        digest.update(np.ascontiguousarray(self.features).data)
+        digest.update(np.ascontiguousarray(self.mask).data)
+        return digest.hexdigest()
+
+    def pair(self, flat_index: int) -> tuple[int, int]:
+        """(state, action) of a flat pair index."""
+        state, action = divmod(int(flat_index), self.actions)
+        return state, action
+
+    def with_features(self, features: ArrayLike) -> Problem:
+        """Return the same problem in other coordinates (an invertible linear map of the features)."""
+        other = Problem(features, discount=self.discount, horizon=self.horizon, mask=self.mask)
+        # Rounding may tell apart what is identical: which actions are the same is decided in the user's coordinates.
+        other.__dict__["distinct"] = self.distinct
+        return other
+
+    def stage_policy(self, policy: ArrayLike) -> IntArray:
+        """Validate a policy (S,) or (H, S) and return it with the stage axis, (stages, S)."""
+        array = np.asarray(policy)
+        shape = (self.states,) if self.horizon is None else (self.stages, self.states)
+        if array.shape != shape or not np.issubdtype(array.dtype, np.integer):
+            raise InvalidInput(
+                f"policy must be an integer array of shape {shape}. Got {array.dtype} {array.shape} instead."
+            )
+        staged = array.reshape(self.stages, self.states).astype(np.int64)
+        in_range = (staged >= 0) & (staged < self.actions)
+        legal = in_range & self.mask[np.arange(self.states), np.where(in_range, staged, 0)]
+        if not legal.all():
+            stage, state = np.argwhere(~legal)[0]
+            raise InvalidInput(
+                f"policy plays action {staged[stage, state]} in state {state}, which is not allowed there."
+            )
+        return staged
+
+
+def _require_finite_features(features: FloatArray, mask: BoolArray) -> None:
+    finite = np.isfinite(features).all(axis=2)
+    if not finite.all():
+        state, action = np.argwhere(~finite)[0]
+        where = "" if mask[state, action] else " (not allowed there, but it must still be finite: use zeros)"
+        raise InvalidInput(f"features of pair (state {state}, action {action}) are not all finite{where}.")
+
+
+def _checked_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> BoolArray:
+    if mask is None:
+        return frozen(np.ones(shape, dtype=np.bool_))
+    array = np.asarray(mask)
+    if array.shape != shape:
+        raise InvalidInput(f"mask must have shape (S, A) = {shape}. Got {array.shape} instead.")
+    if array.dtype != np.bool_ and not np.isin(array, (0, 1)).all():
+        raise InvalidInput("mask must hold only True and False (or 1 and 0).")
+    allowed = array.astype(np.bool_)
+    if not allowed.any(axis=1).all():
+        state = int(np.flatnonzero(~allowed.any(axis=1))[0])
+        raise InvalidInput(f"mask allows no action in state {state}. Allow at least one in every state.")
+    return frozen(allowed)
+
+
+def _checked_discount(discount: float | None, horizon: int | None) -> float | None:
+    if (discount is None) == (horizon is None):
+        given = "both" if discount is not None else "neither"
+        raise InvalidInput(f"give either discount or horizon. Got {given}.")
+    if discount is None:
+        return None
+    try:
+        value = float(discount)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"discount must be a number in (0, 1). Got {discount!r} instead.") from None
+    if not 0.0 < value < 1.0:
+        remedy = " Without discounting, give a horizon instead." if value == 1.0 else ""
+        raise InvalidInput(f"discount must lie strictly between 0 and 1. Got {value:g} instead.{remedy}")
+    return value
+
+
+def _checked_horizon(horizon: int | None) -> int | None:
+    if horizon is None:
+        return None
+    number = isinstance(horizon, int | float | np.number) and not isinstance(horizon, bool)
+    whole = number and np.isfinite(horizon) and horizon == int(horizon)
+    if not whole or horizon < 1:
+        raise InvalidInput(f"horizon must be a whole number of at least 1. Got {horizon!r} instead.")
+    return int(horizon)

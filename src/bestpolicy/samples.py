@@ -1,0 +1,292 @@
+"""What is asked of a simulator and what it answers.
+
+The state of a run is a sum. All that a least-squares method or a certificate needs to know of the samples at a
+pair are the counts of next states, the rewards summed by next state, and the sum of squared rewards: a `Tally`.
+Tallies add, so batches, workers and resumed runs all come down to ``a + b``. A tally checks itself: sums that no
+samples with rewards in [0, 1] have are refused, wherever they come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
+from bestpolicy.errors import InvalidInput
+from bestpolicy.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Pulls:
+    """How often to simulate which pairs.
+
+    Attributes
+    ----------
+    pairs : int array (K,)
+        Flat pair indices s·A + a, strictly increasing.
+    counts : int array (stages, K)
+        Number of simulator calls per stage and pair.
+    """
+
+    pairs: IntArray
+    counts: IntArray
+
+    def __post_init__(self) -> None:
+        pairs = np.asarray(self.pairs, dtype=np.int64)
+        counts = np.asarray(self.counts, dtype=np.int64)
+        if pairs.ndim != 1 or counts.ndim != 2 or counts.shape[1] != len(pairs):
+            raise InvalidInput(f"counts must have shape (stages, {len(pairs)}). Got {counts.shape} instead.")
+        if (np.diff(pairs) <= 0).any() or (counts < 0).any():
+            raise InvalidInput("pairs must be strictly increasing and counts must not be negative.")
+        object.__setattr__(self, "pairs", frozen(pairs))
+        object.__setattr__(self, "counts", frozen(counts))
+
+    @cached_property
+    def total(self) -> int:
+        """Number of simulator calls."""
+        return int(self.counts.sum())
+
+    def split(self, limit: int | None) -> list[Pulls]:
+        """Cut into pieces of at most `limit` simulator calls; the pieces depend on nothing but the pulls and it."""
+        if limit is None or self.total <= limit:
+            return [self]
+        ends = np.cumsum(self.counts.ravel())
+        pieces = []
+        for begin in range(0, self.total, limit):
+            until = np.clip(ends - begin, 0, limit)
+            counts = np.diff(until, prepend=0).reshape(self.counts.shape)
+            used = counts.any(axis=0)
+            pieces.append(Pulls(self.pairs[used], counts[:, used]))
+        return pieces
+
+    def equals(self, other: Pulls) -> bool:
+        """Whether the same is to be simulated."""
+        return np.array_equal(self.pairs, other.pairs) and np.array_equal(self.counts, other.counts)
+
+    def answered_by(self, tally: Tally) -> bool:
+        """Whether the tally has exactly what is to be simulated."""
+        same = tally.pairs is self.pairs or np.array_equal(tally.pairs, self.pairs)
+        return same and tally.samples == self.total and bool((tally.pulls == self.counts).all())
+
+    def minus(self, tally: Tally) -> Pulls:
+        """Return what is still to be simulated once `tally` is in."""
+        if not np.isin(tally.pairs[tally.pulls.sum(axis=0) > 0], self.pairs).all():
+            raise InvalidInput("the tally has samples of a pair that was not asked for.")
+        rest = self.counts.copy()
+        known = np.isin(tally.pairs, self.pairs)
+        rest[:, np.searchsorted(self.pairs, tally.pairs[known])] -= tally.pulls[:, known]
+        if (rest < 0).any():
+            raise InvalidInput("the tally has more samples of a pair than were asked for.")
+        return Pulls(self.pairs, rest)
+
+
+_FIELDS = ("pairs", "next_counts", "next_rewards", "squared_rewards")
+_SLACK = 1e-9  # per sample: what sums of rewards may be off by, added up in another order
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Everything worth remembering of a set of samples; tallies add.
+
+    Attributes
+    ----------
+    pairs : int array (K,)
+        Flat pair indices s·A + a, strictly increasing.
+    next_counts : int array (stages, K, S)
+        How often each next state followed.
+    next_rewards : array (stages, K, S)
+        Sum of the rewards that came with each next state.
+    squared_rewards : array (stages, K)
+        Sum of the squared rewards.
+
+    Raises
+    ------
+    InvalidInput
+        If no samples with rewards in [0, 1] could have these sums. A certificate that rests on them would be false.
+    """
+
+    pairs: IntArray
+    next_counts: IntArray
+    next_rewards: FloatArray
+    squared_rewards: FloatArray
+
+    def __post_init__(self) -> None:
+        pairs, counts = (_as_whole(name, getattr(self, name)) for name in ("pairs", "next_counts"))
+        rewards, squares = (_as_real(name, getattr(self, name)) for name in ("next_rewards", "squared_rewards"))
+        if pairs.ndim != 1 or (pairs[1:] <= pairs[:-1]).any() or (len(pairs) and pairs[0] < 0):
+            raise InvalidInput("the pairs of a tally must be flat pair indices, strictly increasing.")
+        if counts.ndim != 3 or counts.shape[1] != len(pairs):
+            raise InvalidInput(
+                f"next_counts of a tally must have shape (stages, {len(pairs)}, states). Got {counts.shape} instead."
+            )
+        if rewards.shape != counts.shape or squares.shape != counts.shape[:2]:
+            raise InvalidInput(
+                f"next_rewards and squared_rewards of a tally must have shapes {counts.shape} and {counts.shape[:2]}. "
+                f"Got {rewards.shape} and {squares.shape} instead."
+            )
+        for name, array in zip(_FIELDS, (pairs, counts, rewards, squares), strict=True):
+            # Whoever could still write into it could undo the check.
+            object.__setattr__(self, name, frozen(array.copy() if array.flags.writeable else array))
+        self._check_sums()
+
+    def _check_sums(self) -> None:
+        """Refuse sums that no samples with rewards in [0, 1] have."""
+        counts, rewards, squares = self.next_counts, self.next_rewards, self.squared_rewards
+        if counts.min(initial=0) < 0:
+            raise InvalidInput("a tally has a negative count.")
+        # Not-a-number fails every comparison, so it is caught as well.
+        if not (rewards.min(initial=0.0) >= 0 and (counts * (1 + _SLACK) - rewards).min(initial=0.0) >= 0):
+            raise InvalidInput("the tally has rewards that are not in [0, 1]. Map them there affinely, do not clip.")
+        sums = self.reward_sums
+        # A reward in [0, 1] is at least its square; given their sum, squares are least if rewards are equal.
+        least = (rewards * (rewards / np.maximum(counts, 1))).sum(axis=2)
+        slack = _SLACK * self.pulls
+        if not ((squares <= sums + slack).all() and (squares >= least - slack).all()):
+            raise InvalidInput(
+                "the tally has sums of squared rewards that do not fit to its rewards: they must lie between "
+                "Σ (sum of rewards)²/count over the next states, and the sum of the rewards."
+            )
+
+    @classmethod
+    def _trusted(
+        cls, pairs: IntArray, next_counts: IntArray, next_rewards: FloatArray, squared_rewards: FloatArray
+    ) -> Tally:
+        """Return the tally of parts or sums of tallies, which need not be checked again."""
+        tally = object.__new__(cls)
+        for name, array in zip(_FIELDS, (pairs, next_counts, next_rewards, squared_rewards), strict=True):
+            object.__setattr__(tally, name, frozen(array))
+        return tally
+
+    @classmethod
+    def empty(cls, problem: Problem, pairs: ArrayLike = ()) -> Tally:
+        """Return a tally without samples (of the given pairs)."""
+        index = np.asarray(pairs, dtype=np.int64)
+        shape = (problem.stages, len(index), problem.states)
+        return cls._trusted(index, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape[:2]))
+
+    @classmethod
+    def from_samples(
+        cls,
+        problem: Problem,
+        states: ArrayLike,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        next_states: ArrayLike,
+        stages: ArrayLike | int = 0,
+    ) -> Tally:
+        """Count samples that were drawn one by one; all arrays have the same length n."""
+        s, a, next_s = (_whole_numbers(x) for x in (states, actions, next_states))
+        r = np.asarray(rewards, dtype=np.float64).ravel()
+        if not len(s) == len(a) == len(r) == len(next_s):
+            raise InvalidInput("states, actions, rewards and next_states must have the same length.")
+        h = np.broadcast_to(_whole_numbers(stages), len(s))
+        for name, index, size in (
+            ("states", s, problem.states),
+            ("actions", a, problem.actions),
+            ("next_states", next_s, problem.states),
+            ("stages", h, problem.stages),
+        ):
+            if len(index) and not (index.min() >= 0 and index.max() < size):
+                raise InvalidInput(f"{name} must lie in 0..{size - 1}. Got {index.min()}..{index.max()} instead.")
+        if not ((r >= 0) & (r <= 1)).all():
+            raise InvalidInput("rewards must be finite and lie in [0, 1]; map them there affinely, do not clip.")
+        if not problem.mask[s, a].all():
+            raise InvalidInput("a sample comes from an action that is not allowed in its state.")
+        pairs, position = np.unique(s * problem.actions + a, return_inverse=True)
+        shape = (problem.stages, len(pairs), problem.states)
+        cell = (h * len(pairs) + position) * problem.states + next_s
+        return cls(
+            pairs,
+            np.bincount(cell, minlength=shape[0] * shape[1] * shape[2]).astype(np.int64).reshape(shape),
+            _weighted_counts(cell, r, shape),
+            _weighted_counts(h * len(pairs) + position, r * r, shape[:2]),
+        )
+
+    def __add__(self, other: Tally) -> Tally:
+        if self.next_counts.shape[::2] != other.next_counts.shape[::2]:
+            raise InvalidInput("these tallies belong to different problems.")
+        if np.array_equal(self.pairs, other.pairs):
+            a, b = self, other
+        else:
+            pairs = np.union1d(self.pairs, other.pairs)
+            a, b = self._over(pairs), other._over(pairs)
+        return Tally._trusted(
+            a.pairs,
+            a.next_counts + b.next_counts,
+            a.next_rewards + b.next_rewards,
+            a.squared_rewards + b.squared_rewards,
+        )
+
+    def at(self, pairs: IntArray) -> Tally:
+        """Return the samples of the given pairs, in their order; there are none of others."""
+        if np.array_equal(self.pairs, pairs):
+            return self
+        known = np.isin(self.pairs, pairs)
+        counts, rewards, squares = (
+            self.next_counts[:, known],
+            self.next_rewards[:, known],
+            self.squared_rewards[:, known],
+        )
+        return Tally._trusted(self.pairs[known], counts, rewards, squares)._over(pairs)
+
+    def _over(self, pairs: IntArray) -> Tally:
+        """Return the same samples over a larger set of pairs."""
+        stages, _, states = self.next_counts.shape
+        position = np.searchsorted(pairs, self.pairs)
+        counts = np.zeros((stages, len(pairs), states), np.int64)
+        rewards = np.zeros((stages, len(pairs), states))
+        squares = np.zeros((stages, len(pairs)))
+        counts[:, position], rewards[:, position] = self.next_counts, self.next_rewards
+        squares[:, position] = self.squared_rewards
+        return Tally._trusted(pairs, counts, rewards, squares)
+
+    @cached_property
+    def pulls(self) -> IntArray:
+        """Number of samples per stage and pair, (stages, K)."""
+        pulls: IntArray = self.next_counts.sum(axis=2)
+        return pulls
+
+    @cached_property
+    def reward_sums(self) -> FloatArray:
+        """Sum of rewards per stage and pair, (stages, K)."""
+        sums: FloatArray = self.next_rewards.sum(axis=2)
+        return sums
+
+    @cached_property
+    def samples(self) -> int:
+        """Number of simulator calls."""
+        return int(self.pulls.sum())
+
+    @property
+    def rounds(self) -> int:
+        """Rounds t: samples per stage (a round of an episodic problem simulates one pair at every stage)."""
+        return int(self.pulls.sum(axis=1).max()) if len(self.pairs) else 0
+
+
+def _as_whole(name: str, value: ArrayLike) -> IntArray:
+    array = np.asarray(value)
+    if not np.issubdtype(array.dtype, np.integer) and not (array.size == 0 and array.dtype == np.float64):
+        raise InvalidInput(f"{name} of a tally must hold whole numbers. Got an array of {array.dtype} instead.")
+    return array.astype(np.int64, copy=False)
+
+
+def _as_real(name: str, value: ArrayLike) -> FloatArray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise InvalidInput(f"{name} of a tally must hold numbers. Got an array of {array.dtype} instead.")
+    return array.astype(np.float64, copy=False)
+
+
+def _weighted_counts(cell: IntArray, weights: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    sums = np.bincount(cell, weights=weights, minlength=int(np.prod(shape)))
+    return sums.astype(np.float64, copy=False).reshape(shape)
+
+
+def _whole_numbers(values: ArrayLike) -> IntArray:
+    array = np.asarray(values).ravel()
+    if not np.issubdtype(array.dtype, np.integer) and not (array == np.floor(array)).all():
+        raise InvalidInput("states, actions and stages must be whole numbers.")
+    return array.astype(np.int64)

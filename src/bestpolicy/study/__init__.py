@@ -1,0 +1,11 @@
+"""One run and its file: what is asked, told, decided and found.
+
+`study` owns the loop's state, `queries` cuts requests into what workers answer, `result` says what came out, `forecast`
+how long it will take; `store`, `past`, `encoding` and `database` are the file that it survives in.
+"""
+
+from bestpolicy.study.queries import Query
+from bestpolicy.study.result import Outcome, Result
+from bestpolicy.study.study import Study
+
+__all__ = ["Outcome", "Query", "Result", "Study"]

@@ -1,0 +1,140 @@
+"""What a study asks: a batch at a time, within the budget, cut into queries that may be answered in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bestpolicy.errors import InvalidInput
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
+
+
+@dataclass(frozen=True)
+class Query:
+    """Pairs to simulate.
+
+    Attributes
+    ----------
+    index : int
+        Position of the query in the study.
+    pulls : Pulls
+        How often to simulate which pairs, per stage.
+    seed : int
+        The study's seed.
+    attempt : int
+        Grows when the rest of a query is asked again after a partial answer.
+    """
+
+    index: int
+    pulls: Pulls
+    seed: int
+    attempt: int = 0
+
+    def rng(self) -> np.random.Generator:
+        """Return the random stream that belongs to this query."""
+        key = (1, self.index, self.attempt)
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+
+class Batch:
+    """The queries of one request of an algorithm, and their answers.
+
+    Parameters
+    ----------
+    queries : iterable of Query
+
+    Attributes
+    ----------
+    waiting : dict of int to Query
+        Those that await an answer, by index.
+    """
+
+    def __init__(self, queries: Iterable[Query] = ()) -> None:
+        self.waiting = {query.index: query for query in queries}
+        self._answers: dict[int, Tally] = {}
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is an answer, if only in part."""
+        return bool(self._answers)
+
+    @property
+    def missing(self) -> int:
+        """Simulator calls whose answers are awaited."""
+        return sum(query.pulls.total for query in self.waiting.values())
+
+    def accept(self, query: Query, tally: Tally, rest: Pulls | None) -> Tally | None:
+        """Take an answer and what it leaves open; return the sum of all once nothing is."""
+        self.add(query.index, tally)
+        if rest is not None and rest.total:
+            self.waiting[query.index] = replace(query, pulls=rest, attempt=query.attempt + 1)
+            return None
+        del self.waiting[query.index]
+        return None if self.waiting else self.total()
+
+    def add(self, index: int, tally: Tally) -> None:
+        """Take an answer to a query, or another part of it."""
+        known = self._answers.get(index)
+        self._answers[index] = tally if known is None else known + tally
+
+    def total(self) -> Tally:
+        """Sum of all answers, in the order of the queries and whatever that of the answers: the same bits each time."""
+        answers = [answer for _, answer in sorted(self._answers.items())]
+        return sum(answers[1:], start=answers[0])
+
+
+class Budget:
+    """Simulator calls that a study may make.
+
+    A batch that exceeds the budget is cut to fit, so a replay has to know which budget each query was made under.
+
+    Attributes
+    ----------
+    limit : int or None
+        The present budget.
+    history : list of (int, int or None)
+        From which query on which budget was in force.
+    """
+
+    def __init__(self, limit: int | None, history: Iterable[tuple[int, int | None]] = ()) -> None:
+        self.limit = limit
+        self.history = [(first, old) for first, old in history] or [(0, limit)]
+
+    def at(self, index: int) -> int | None:
+        """Return the budget that was in force when the query was made."""
+        return [limit for first, limit in self.history if first <= index][-1]
+
+    def note(self, index: int) -> bool:
+        """Remember that the present budget is in force from this query on; whether that is news."""
+        if self.history[-1][1] == self.limit:
+            return False
+        self.history.append((index, self.limit))
+        return True
+
+
+def cut(pulls: Pulls, left: int, anytime: bool) -> Pulls:
+    """Cut a batch to what is left of a budget; one that means nothing unless it is complete is not begun."""
+    total = pulls.total
+    if total <= left:
+        return pulls
+    share = left / total if anytime else 0.0
+    return Pulls(pulls.pairs, np.floor(pulls.counts * share).astype(np.int64))
+
+
+def check_tally(problem: Problem, tally: Any) -> None:
+    """Refuse what cannot be an answer; a tally has checked its own sums."""
+    if not isinstance(tally, Tally):
+        raise InvalidInput(f"an answer must be a Tally (see Tally.from_samples). Got {type(tally).__name__} instead.")
+    shape = (problem.stages, len(tally.pairs), problem.states)
+    if tally.next_counts.shape != shape or tally.next_rewards.shape != shape:
+        raise InvalidInput(
+            f"the tally must have shape (stages, pairs, states) = {shape}. Got {tally.next_counts.shape} instead; "
+            "does it belong to another problem?"
+        )
+    allowed = problem.mask.ravel()
+    if len(tally.pairs) and not (tally.pairs[-1] < len(allowed) and allowed[tally.pairs].all()):
+        raise InvalidInput("the tally has a pair that the problem does not have or does not allow.")

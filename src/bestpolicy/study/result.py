@@ -1,0 +1,178 @@
+"""What a run found, what is certified of it, and why it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf, isfinite
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from bestpolicy._numerics.arrays import IntArray
+from bestpolicy._version import __version__
+from bestpolicy.certificate import Origin, write_certificate
+from bestpolicy.stopping import Check
+
+
+class Outcome(StrEnum):
+    """Why a run ended."""
+
+    CERTIFIED = "certified"
+    BUDGET = "sample budget spent"
+    TIME = "time budget spent"
+    INTERRUPTED = "interrupted"
+    GAVE_UP = "gave up"
+    NO_GUARANTEE = "finished without a guarantee"
+    RUNNING = "still running"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """What a run found and what is certified of it.
+
+    Attributes
+    ----------
+    algorithm : str
+    asked_epsilon, delta : float
+    policy : int array (S,) or (H, S)
+    certified : bool
+        Whether the policy is within `epsilon` of optimal with probability at least 1 - delta, as asked.
+    epsilon : float
+        What is certified (may be better than asked; inf if nothing is).
+    outcome : Outcome
+    explanation : str
+        Why the run ended and what to do, in a sentence.
+    rounds, samples : int
+        Rounds, and simulator calls (H per round if episodic).
+    statistic, threshold, gap : float
+        Of the last check.
+    rule : str
+        The statement that certifies.
+    seed : int
+    seconds : float
+    checks : tuple of Check
+        The trace of the run.
+    warnings : tuple of str
+        What casts doubt on the guarantee, such as data that are not linear in the features.
+    origin : Origin, optional
+        The problem, the settings and the file of the study, for `save`.
+    """
+
+    algorithm: str
+    asked_epsilon: float
+    delta: float
+    policy: IntArray
+    certified: bool
+    epsilon: float
+    outcome: Outcome
+    explanation: str
+    rounds: int
+    samples: int
+    statistic: float
+    threshold: float
+    gap: float
+    rule: str
+    seed: int
+    seconds: float
+    checks: tuple[Check, ...]
+    warnings: tuple[str, ...] = ()
+    origin: Origin | None = None
+
+    def __repr__(self) -> str:
+        policy = np.array2string(self.policy, threshold=30, edgeitems=5).replace("\n", "")
+        known = f"ε = {self.epsilon:g}" if self.epsilon < inf else "no ε"
+        return (
+            f"Result({self.outcome}: {known} certified with probability {1 - self.delta:g}, {self.algorithm}, "
+            f"{self.samples} samples, {len(self.checks)} checks, policy {policy})"
+        )
+
+    def __str__(self) -> str:
+        policy = np.array2string(self.policy, threshold=200, max_line_width=110)
+        facts = f"{self.algorithm}, seed {self.seed}: {self.samples:,} simulator calls in {self.seconds:.3g} s"
+        return "\n".join([self.explanation, facts, f"policy: {policy}"])
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a certificate, one JSON file from which anyone can check what is certified (`bestpolicy verify`).
+
+        It holds the policy (in the problem's states and actions), its ε and δ, and the samples that prove it. The
+        rules of `tight` and `adaptive` certify some ε at any time: that can be saved, asked for or not.
+
+        Raises
+        ------
+        InvalidInput
+            If nothing is certified, or the file cannot be written.
+        """
+        write_certificate(self, path)
+
+    def to_dict(self, model: str | None = None) -> dict[str, Any]:
+        """Return what is worth printing, ready for JSON (numbers that are not finite become None)."""
+        remembered = self.origin.settings["origin"].get("model", "") if self.origin is not None else ""
+        return {
+            "algorithm": self.algorithm,
+            "model": remembered if model is None else model,
+            "epsilon": self.asked_epsilon,
+            "delta": self.delta,
+            "certified": self.certified,
+            "certified_epsilon": _finite(self.epsilon),
+            "outcome": str(self.outcome),
+            "explanation": self.explanation,
+            "policy": self.policy.tolist(),
+            "rounds": self.rounds,
+            "samples": self.samples,
+            "statistic": _finite(self.statistic),
+            "threshold": _finite(self.threshold),
+            "gap": _finite(self.gap),
+            "rule": self.rule,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "warnings": list(self.warnings),
+            "version": __version__,
+        }
+
+
+def explain(
+    outcome: Outcome, last: Check | None, delta: float, max_samples: int | None, forecast: float, unfit: str = ""
+) -> str:
+    """Say why a run ended and what is known, in a sentence; `unfit` names a batch too large for the budget, if any."""
+    known = inf if last is None else last.epsilon
+    quality = "optimal" if known == 0 else f"within {known:g} of optimal"
+    if outcome is Outcome.CERTIFIED and last is not None:
+        return f"The policy is {quality} with probability at least {1 - delta:g} ({last.rule})."
+    calls = "1 simulator call" if max_samples == 1 else f"{max_samples} simulator calls"
+    spent = f"{unfit} does not fit into the budget of {calls}" if unfit else f"The budget of {calls} is spent"
+    why = {
+        Outcome.BUDGET: spent,
+        Outcome.TIME: "The time is up",
+        Outcome.INTERRUPTED: "The run was interrupted",
+        Outcome.GAVE_UP: "The largest number of samples was reached; two actions may be tied (try a larger epsilon)",
+        Outcome.NO_GUARANTEE: "All samples are made, but this algorithm proves nothing of its policy",
+        Outcome.RUNNING: "The run is not over",
+    }[outcome]
+    certified = "nothing is certified so far" if known == inf else f"so far the policy is certified to be {quality}"
+    if outcome is Outcome.NO_GUARANTEE:
+        return f"{why}: nothing is certified."
+    outlook = f"; about {forecast:.2g} calls would be needed in all" if 0 < forecast < inf else ""
+    return f"{why}: {certified}{outlook}."
+
+
+_FAILED = "the simulator failed"
+
+
+def failure_warning(failures: int) -> str:
+    """Say what failures may have done to the samples."""
+    times = "once" if failures == 1 else f"{failures} times"
+    return (
+        f"{_FAILED} {times} and the calls concerned were made again; if it fails more often on some outcomes than on "
+        "others, the samples are biased and the guarantee does not hold."
+    )
+
+
+def is_about_failures(warning: str) -> bool:
+    """Whether a warning is one of `failure_warning`."""
+    return warning.startswith(_FAILED)
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if isfinite(number) else None

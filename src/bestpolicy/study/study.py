@@ -1,0 +1,605 @@
+"""Own the loop: ask what to simulate, tell what came out.
+
+::
+
+    study = Study(problem, epsilon=0.1, delta=0.05)
+    while not study.done:
+        for query in study.ask():
+            study.tell(query, my_lab.measure(query.pulls, query.rng()))
+    result = study.result()
+
+A study is deterministic: the same answers to the same queries give the same result. The random stream of a query
+depends on the seed and the query's index alone, whoever answers it and when. With a store everything that is asked,
+told and decided is in the file before it counts; `Study.resume` takes it from there as it is.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from inspect import signature
+from math import inf
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from bestpolicy._numerics.inputs import file_path, number, whole, word
+from bestpolicy._numerics.threads import one_thread
+from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, make_algorithm, parameters_of
+from bestpolicy.algorithms.protocol import Run, Task
+from bestpolicy.certificate import Origin
+from bestpolicy.errors import InvalidInput, StoreError
+from bestpolicy.problem import Problem
+from bestpolicy.problem.assumptions import check_features, require
+from bestpolicy.samples import Pulls, Tally
+from bestpolicy.stopping import Check
+from bestpolicy.study.forecast import forecast
+from bestpolicy.study.past import Past
+from bestpolicy.study.queries import Batch, Budget, Query, check_tally, cut
+from bestpolicy.study.result import Outcome, Result, explain, failure_warning
+from bestpolicy.study.store import Asked, Record, Store, StudyFile
+
+
+class Study:
+    """A run whose loop belongs to the caller.
+
+    Parameters
+    ----------
+    problem : Problem
+    epsilon : float
+        The policy shall be within `epsilon` ≥ 0 of optimal; 0 asks for an optimal policy.
+    delta : float
+        Allowed probability of error, in (0, 1).
+    algorithm : str or Algorithm, optional
+        "gss" if discounted and "gss-e" if episodic by default.
+    seed : int, optional
+        Drawn and recorded if not given.
+    max_samples : int, optional
+        Budget of simulator calls.
+    calls_per_query : int, optional
+        Split what is to be simulated between two looks at the data into queries of at most this many simulator
+        calls, to be answered in any order. One query by default.
+    store : path, optional
+        SQLite file in which the study survives; `resume` goes on with it.
+    name : str
+        Name of the study in that file.
+    origin : dict of str, optional
+        What the file shall remember of the simulator.
+    reward_scale, reward_offset : float
+        high - low and low, if rewards were mapped from [low, high] into [0, 1]. Then epsilon, and all that is reported
+        of ε and gaps, is in your own units.
+    labels : dict, optional
+        What states and actions are called, for files and reports: ``{"states": [...], "actions": [...]}``.
+    own_data : Tally, optional
+        Samples from elsewhere, of pairs that were chosen without regard to outcomes (a log of transitions, say:
+        `Tally.from_samples`). They help to certify, where the algorithm's rule allows it, and cost no samples.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        epsilon: float,
+        delta: float,
+        algorithm: str | Algorithm | None = None,
+        seed: int | None = None,
+        max_samples: int | None = None,
+        calls_per_query: int | None = None,
+        store: str | PathLike[str] | None = None,
+        name: str = "study",
+        origin: dict[str, str] | None = None,
+        reward_scale: float = 1.0,
+        reward_offset: float = 0.0,
+        labels: dict[str, Any] | None = None,
+        own_data: Tally | None = None,
+    ) -> None:
+        if own_data is not None and not isinstance(own_data, Tally):
+            raise InvalidInput(f"own_data must be a Tally (see Tally.from_samples). Got {own_data!r} instead.")
+        self._set_up(
+            problem,
+            {
+                "epsilon": epsilon,
+                "delta": delta,
+                "seed": secrets.randbits(63) if seed is None else seed,
+                "max_samples": max_samples,
+                "calls_per_query": calls_per_query,
+                "origin": origin or {},
+                "reward_scale": reward_scale,
+                "reward_offset": reward_offset,
+                "labels": labels,
+            },
+            algorithm,
+            name,
+        )
+        if own_data is not None and not self.algorithm.takes_own_data:
+            raise InvalidInput(
+                f"algorithm {self.algorithm.name!r} cannot use own data: its proof is about samples of its own choice. "
+                "Use 'gss', 'gss-e', 'tight' or 'adaptive', or leave own_data out."
+            )
+        try:
+            self._start(own_data, None if store is None else file_path("store", store))
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, problem: Problem, settings: dict[str, Any], algorithm: str | Algorithm | None, name: str) -> None:
+        """Check everything that was given; nothing runs yet."""
+        if not isinstance(problem, Problem):
+            raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
+        self.problem = problem
+        self.epsilon = number("epsilon", settings["epsilon"])
+        self.delta = number("delta", settings["delta"], above=0, below=1)
+        self.seed = whole("seed", settings["seed"], 0)
+        limit, size = settings["max_samples"], settings["calls_per_query"]
+        self._budget = Budget(None if limit is None else whole("max_samples", limit, 1), settings.get("budgets", ()))
+        self.calls_per_query = None if size is None else whole("calls_per_query", size, 1)
+        self.reward_scale = number("reward_scale", settings["reward_scale"], above=0)
+        self.reward_offset = number("reward_offset", settings.get("reward_offset", 0.0), least=-inf)
+        self.labels: dict[str, Any] | None = settings.get("labels")
+        if not isinstance(algorithm, str | None) and (isinstance(algorithm, type) or not hasattr(algorithm, "run")):
+            known = ", ".join(ALGORITHMS)
+            raise InvalidInput(
+                f"algorithm must be an Algorithm or the name of one ({known}). Got {algorithm!r} instead."
+            )
+        self.algorithm = find_algorithm(algorithm, problem)
+        _require_task(self.algorithm)
+        self.name = word("name", name)
+        self.origin: dict[str, str] = settings["origin"]
+        self.failures: int = settings.get("failures", 0)
+        known = settings.get("warnings", ())
+        self._warnings: tuple[str, ...] = tuple(known[:-1] if self.failures else known)  # the last one is made anew
+        require(check_features(problem))
+
+        self.checks: list[Check] = []
+        self.samples = 0
+        self.outcome = Outcome.RUNNING
+        self.stop_requested = False
+        self._started = time.monotonic()
+        self._seconds: float | None = None
+        self._run: Run | None = None
+        self._past = Past()
+        self._request: Asked | None = None  # the latest one of the algorithm, whatever the budget
+        self._requests = 0  # how many there were
+        self._unsaved: list[tuple[int, Asked]] = []
+        self._batch = Batch()
+        self._asked = 0
+        self._replaying = False
+        self._store: str | PathLike[str] | None = None
+        self._file: StudyFile | None = None
+        self._saved = 0
+        self._last_check: Check | None = None
+        self._own_samples = 0
+
+    def _start(self, own_data: Tally | None, store: str | PathLike[str] | None = None) -> None:
+        """Let the algorithm say what it wants first, and then begin the study in the store."""
+        self._own_samples = 0 if own_data is None else own_data.samples
+        stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
+        # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
+        asked = min(self.epsilon / self.reward_scale, float(self.problem.value_limits[0]))
+        rng, memory = np.random.default_rng(stream), iter(self._past.memory(self.reward_scale))
+        self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, self.reward_scale, memory))
+        if not (self.problem.distinct.sum(axis=1) > 1).any():
+            self._record(_nothing_to_choose(self.problem))
+            self.stop(Outcome.CERTIFIED)
+        else:
+            self._advance(None)
+        if store is not None:  # last of all: a study that could not begin leaves no trace
+            self._file = StudyFile.create(store, self.name, self.problem, self.settings, own_data)
+            self._store = store
+            self._save()
+
+    @classmethod
+    def resume(
+        cls,
+        store: str | PathLike[str],
+        name: str | None = None,
+        *,
+        algorithm: str | Algorithm | None = None,
+        max_samples: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Study:
+        """Go on with a study from its file, exactly where it was.
+
+        A study that has ended answers from the file at once. Otherwise its answers are added up again, and what was
+        decided from them is taken from the file: that takes about as long as one look at the data, on any machine.
+        (Competitors' algorithms are replayed, which takes the time of all their looks.)
+
+        Parameters
+        ----------
+        store : path
+        name : str, optional
+            Needed if the file has several studies.
+        algorithm : str or Algorithm, optional
+            Needed if the study's algorithm is not one of ours.
+        max_samples : int, optional
+            A new budget, what was used so far included; the old one by default.
+        progress : callable, optional
+            Called as ``progress(answers replayed, answers in all)``.
+        """
+        with Store(file_path("store", store)) as reader:
+            number_in_file = reader.find(name)
+            record, problem = reader.read(number_in_file), reader.problem(number_in_file)
+            _check_budget(max_samples, record)
+            study = cls._from_record(record, problem, algorithm, max_samples)
+            study._store = store
+            if _has_ended(record, max_samples):
+                checks = reader.trace(number_in_file)
+                if len(checks) == len(record.checks):
+                    own_data = reader.own_data(number_in_file)
+                    study._own_samples = 0 if own_data is None else own_data.samples
+                    study._end_as(record, checks)
+                    return study
+        file, problem, record = StudyFile.open(store, record.name)
+        try:
+            _check_budget(max_samples, record)
+            study = cls._from_record(record, problem, algorithm, max_samples)
+            with one_thread():
+                study._replay(file, progress)
+        except BaseException:
+            file.close()
+            raise
+        study._store, study._file = store, file
+        if study.done:
+            study._save()
+        elif study.settings != record.settings:
+            file.change_settings(study.settings)
+        return study
+
+    @classmethod
+    def _from_record(
+        cls, record: Record, problem: Problem, algorithm: str | Algorithm | None, max_samples: int | None
+    ) -> Study:
+        settings, own = record.settings, algorithm
+        if own is None or own == settings["algorithm"]:
+            try:
+                own = make_algorithm(settings["algorithm"], settings["parameters"])
+            except InvalidInput as error:
+                raise InvalidInput(f"{error} If it is your own, pass it: Study.resume(..., algorithm=...).") from None
+        elif isinstance(own, str) or (own.name, parameters_of(own)) != (settings["algorithm"], settings["parameters"]):
+            got = repr(own) if isinstance(own, str) else f"{own.name!r} with {parameters_of(own)}"
+            raise InvalidInput(
+                f"the study was begun with algorithm {settings['algorithm']!r} and {settings['parameters']}. "
+                f"Got {got} instead; pass the same, or leave it out."
+            )
+        study = cls.__new__(cls)
+        budgets = settings.get("budgets") or [(0, settings["max_samples"])]
+        if max_samples is not None:
+            settings = settings | {"max_samples": max_samples}
+        study._set_up(problem, settings | {"budgets": budgets}, own, record.name)
+        return study
+
+    def _end_as(self, record: Record, checks: list[Check]) -> None:
+        """Take over the end of a study from its file."""
+        assert record.result is not None
+        self.checks, self.samples = checks, record.samples
+        self.outcome, self._seconds = Outcome(record.result["outcome"]), float(record.result["seconds"])
+
+    def _replay(self, file: StudyFile, progress: Callable[[int, int], None] | None = None) -> None:
+        """Add up the stored answers request by request, and then ask under the present budget."""
+        own_data, told = file.own_data(), deque(file.answers())
+        answers = len(told)
+        self._past = Past.read(file, self.algorithm.name, own_data, told)
+        self._replaying = True
+        self._start(own_data)
+        for first, following in self._past.complete:
+            batch = Batch()
+            while told and told[0][0] < following:
+                query, _, tally = told.popleft()
+                batch.add(query, tally)
+                self._asked = max(first, self._asked, query + 1)
+            whole = batch.total()
+            self.samples += whole.samples
+            self._advance(whole)
+            if progress is not None:
+                progress(answers - len(told), answers)
+        while told and not self.done:
+            index, attempt, tally = told.popleft()
+            current = self._batch.waiting.get(index)
+            try:
+                if current is None or attempt != current.attempt:
+                    raise InvalidInput("it was not asked for.")
+                rest = current.pulls.minus(tally)
+            except InvalidInput as error:
+                raise StoreError(
+                    f"the stored answer to query {index} does not fit: other versions may have written it ({error})"
+                ) from None
+            self._accept(current, tally, rest)
+            if progress is not None:
+                progress(answers - len(told), answers)
+        self._replaying = False
+        self._saved = 0 if self._past.rebuilt else min(len(self._past.checks), len(self.checks))
+        if self.done:
+            return
+        if not self._batch.begun:  # nothing of the last batch was answered: it may be cut to the budget anew
+            self._asked -= len(self._batch.waiting)
+            self._issue()
+        elif self.max_samples is not None and self.samples + self._batch.missing > self.max_samples:
+            self.stop(Outcome.BUDGET)
+
+    def _proof(self) -> dict[str, Any] | None:
+        """Add up a study that has ended for what proves its last check."""
+        assert self._store is not None
+        with Store(self._store) as reader:
+            number_in_file = reader.find(self.name)
+            record, problem = reader.read(number_in_file), reader.problem(number_in_file)
+            again = self._from_record(record, problem, self.algorithm, None)
+            again._replay(StudyFile(reader, number_in_file, record.answers, self.name))
+        return again.checks[-1].proof if again.checks else None
+
+    @property
+    def max_samples(self) -> int | None:
+        """Budget of simulator calls."""
+        return self._budget.limit
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the run but the problem and the answers."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "algorithm": self.algorithm.name,
+            "parameters": parameters_of(self.algorithm),
+            "seed": self.seed,
+            "max_samples": self.max_samples,
+            "budgets": [list(entry) for entry in self._budget.history],
+            "calls_per_query": self.calls_per_query,
+            "origin": self.origin,
+            "reward_scale": self.reward_scale,
+            "reward_offset": self.reward_offset,
+            "labels": self.labels,
+            "warnings": list(self.warnings),
+            "failures": self.failures,
+        }
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What casts doubt on the guarantee."""
+        return self._warnings if not self.failures else (*self._warnings, failure_warning(self.failures))
+
+    def warn(self, *warnings: str) -> None:
+        """Remember what casts doubt on the guarantee, for the result."""
+        self._warnings += warnings
+        if self._file is not None and warnings:
+            self._file.change_settings(self.settings)
+
+    def note_failure(self) -> None:
+        """Remember that a query failed and is simulated again: if outcomes made it fail, the samples are biased."""
+        self.failures += 1
+        if self._file is not None:
+            self._file.change_settings(self.settings)
+
+    def __repr__(self) -> str:
+        return f"Study({self.algorithm.name} on {self.problem!r}: {self.samples} samples, {self.outcome})"
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing more to ask."""
+        return self.outcome is not Outcome.RUNNING
+
+    def ask(self) -> list[Query]:
+        """Return the queries whose answers are awaited (the same ones until they are told)."""
+        return [] if self.done else list(self._batch.waiting.values())
+
+    def tell(self, query: Query, tally: Tally, *, partial: bool = False) -> None:
+        """Hand in what was measured for a query.
+
+        Parameters
+        ----------
+        query : Query
+            One of those that `ask` returned. Telling a query again that was already told changes nothing.
+        tally : Tally
+            Exactly the pulls that were asked for.
+        partial : bool
+            Accept fewer: they are kept, and `ask` then returns the rest of the query.
+        """
+        if not isinstance(query, Query) or not 0 <= query.index < self._asked or query.seed != self.seed:
+            shown = f"query {query.index}" if isinstance(query, Query) else repr(query)
+            raise InvalidInput(f"{shown} was never asked. Tell only what this study's ask() returned.")
+        current = self._batch.waiting.get(query.index)
+        if current is None or query.attempt < current.attempt or self.done:
+            return
+        check_tally(self.problem, tally)
+        rest = None if current.pulls.answered_by(tally) else current.pulls.minus(tally)
+        if rest is not None and rest.total and not partial:
+            raise InvalidInput(
+                f"query {query.index} asked for {current.pulls.total} samples, the tally has {tally.samples}. "
+                "Tell all of them, or pass partial=True to be asked for the rest."
+            )
+        if self._file is not None:  # first of all: if that fails, nothing has happened
+            self._file.append(query.index, query.attempt, tally)
+        self._accept(current, tally, rest)
+        self._save()
+
+    def _accept(self, query: Query, tally: Tally, rest: Pulls | None) -> None:
+        self.samples += tally.samples
+        whole_batch = self._batch.accept(query, tally, rest)
+        if whole_batch is not None:
+            self._advance(whole_batch)
+
+    def request_stop(self) -> None:
+        """Ask whoever drives the study to stop it once the query in flight is answered; safe in a signal handler."""
+        self.stop_requested = True
+
+    def stop(self, outcome: Outcome = Outcome.INTERRUPTED) -> None:
+        """End the study now; `result` then says what is certified so far."""
+        if not self.done:
+            self.outcome = outcome
+            self._seconds = time.monotonic() - self._started
+            if self._run is not None:
+                self._run.close()
+            self._save()
+
+    def result(self) -> Result:
+        """Return what is known now, certified or not."""
+        last = self.checks[-1] if self.checks else None
+        policy = last.policy if last else np.tile(self.problem.mask.argmax(axis=1), (self.problem.stages, 1))
+        restored = self._run is None
+        explanation = explain(self.outcome, last, self.delta, self.max_samples, self.forecast(), self._unfit_batch())
+        return Result(
+            algorithm=self.algorithm.name,
+            asked_epsilon=self.epsilon,
+            delta=self.delta,
+            policy=policy[0] if self.problem.horizon is None else policy,
+            certified=self.outcome is Outcome.CERTIFIED,
+            epsilon=last.epsilon if last else inf,
+            outcome=self.outcome,
+            explanation=" BUT IN DOUBT: ".join([explanation, *self.warnings]),
+            rounds=self.samples // self.problem.stages,
+            samples=self.samples,
+            statistic=last.statistic if last else 0.0,
+            threshold=last.threshold if last else inf,
+            gap=last.gap if last else inf,
+            rule=last.rule if last else "",
+            seed=self.seed,
+            seconds=time.monotonic() - self._started if self._seconds is None else self._seconds,
+            checks=tuple(self.checks),
+            warnings=self.warnings,
+            origin=Origin(
+                self.problem, self.settings, self._store, self._own_samples, self._proof if restored else None
+            ),
+        )
+
+    def forecast(self) -> float:
+        """Simulator calls that the whole run should need, judged by its checks; nan if it is too early to tell."""
+        return forecast(
+            self.algorithm,
+            self.problem,
+            self.checks,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            reward_scale=self.reward_scale,
+        )
+
+    def _advance(self, tally: Tally | None) -> None:
+        """Give the algorithm its tally and see what it wants next."""
+        assert self._run is not None
+        try:
+            with one_thread():
+                if tally is None:
+                    request = next(self._run)
+                else:
+                    assert self._request is not None
+                    # A simulator may list pairs that it did not sample.
+                    request = self._run.send(tally.at(self._request.pulls.pairs))
+        except StopIteration as end:
+            check: Check = end.value
+            self._record(check)
+            unproved = Outcome.NO_GUARANTEE if self.algorithm.about.guarantee == "none" else Outcome.GAVE_UP
+            self.stop(Outcome.CERTIFIED if check.passed else unproved)
+            return
+        if request.check is not None:
+            self._record(request.check)
+        position, self._requests = self._requests, self._requests + 1
+        known = self._past.request(position)
+        if known is not None and not self.algorithm.anytime and not known.pulls.equals(request.pulls):
+            # A proof about batches of certain sizes says nothing of others.
+            raise StoreError(
+                f"the study asked for {known.pulls.total} simulator calls where algorithm {self.algorithm.name!r} asks "
+                f"for {request.pulls.total} now: other versions may have written it. Begin it anew."
+            )
+        self._request = known or Asked(self._asked, len(self.checks), request.pulls, request.decided)
+        if known is None:
+            self._unsaved.append((position, self._request))
+        elif self._past.rebuilt:  # what was decided has not been stored yet
+            self._request = replace(known, looks=len(self.checks), decided=request.decided)
+            self._unsaved.append((position, self._request))
+        if position >= len(self._past.complete):
+            self._issue()
+
+    def _issue(self) -> None:
+        """Ask what the algorithm wants, as far as the budget goes."""
+        assert self._request is not None
+        limit = self._budget.at(self._asked) if self._replaying else self._budget.limit
+        pulls = self._request.pulls
+        if limit is not None:
+            pulls = cut(pulls, limit - self.samples, self.algorithm.anytime)
+        if pulls.total == 0:
+            self._batch = Batch()
+            if not self._replaying:
+                self.stop(Outcome.BUDGET)
+            return
+        if not self._replaying and self._budget.note(self._asked) and self._file is not None:
+            self._file.change_settings(self.settings)
+        parts = pulls.split(self.calls_per_query)
+        self._batch = Batch(Query(self._asked + i, part, self.seed) for i, part in enumerate(parts))
+        self._asked += len(parts)
+
+    def _unfit_batch(self) -> str:
+        """Name the batch that did not fit into the budget; a run that can be cut short spends what there is."""
+        if self._request is None or (self.algorithm.anytime and self.samples):
+            return ""
+        return f"The {'next' if self.samples else 'first'} batch of {self._request.pulls.total} simulator calls"
+
+    def _save(self) -> None:
+        """Store new checks and requests, and the result if the study is over."""
+        if self._file is not None and (self.done or self._unsaved or self._saved < len(self.checks)):
+            result = self.result().to_dict() if self.done else None
+            self._file.record(self.checks, self._saved, self._unsaved, result)
+            self._saved, self._unsaved = len(self.checks), []
+            if self.done:
+                self.close()
+
+    def close(self) -> None:
+        """Let go of the file, if there is one; the study in it can be resumed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self.close()
+
+    def _record(self, check: Check) -> None:
+        if check is self._last_check:  # an algorithm may ask more before it looks again
+            return
+        self._last_check = check
+        policy = check.policy
+        if self.checks:
+            if np.array_equal(self.checks[-1].policy, policy):
+                policy = self.checks[-1].policy  # most policies of a trace are one and the same
+            # A check carries over what was certified before it, so only the last one needs its proof.
+            self.checks[-1] = replace(self.checks[-1], proof=None)
+        scale = self.reward_scale
+        self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
+
+
+def _require_task(algorithm: Algorithm) -> None:
+    """Refuse an algorithm that was written for the first versions, with a word on what has changed."""
+    known = signature(algorithm.run).parameters.values()
+    if sum(one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty for one in known) > 1:
+        raise InvalidInput(
+            f"run of algorithm {algorithm.name!r} must take one argument, a Task: write `def run(self, task)` and take "
+            "task.problem, task.epsilon, task.delta, task.rng and task.own_data instead of five arguments."
+        )
+
+
+def _has_ended(record: Record, max_samples: int | None) -> bool:
+    """Whether nothing more is to be simulated, so that the file knows everything."""
+    if record.result is None:
+        return False
+    if record.result["outcome"] == Outcome.BUDGET:
+        return max_samples is None or max_samples == record.settings["max_samples"]
+    return record.result["outcome"] in (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
+
+
+def _check_budget(max_samples: int | None, record: Record) -> None:
+    if max_samples is not None and whole("max_samples", max_samples, 1) < record.samples:
+        raise InvalidInput(
+            f"max_samples must be at least {record.samples}, what the study has used so far: it is the budget of the "
+            f"whole study. Got {max_samples} instead."
+        )
+
+
+def _nothing_to_choose(problem: Problem) -> Check:
+    """Without a state that has two distinct actions every policy is optimal, and no sample is needed."""
+    policy = np.tile(problem.mask.argmax(axis=1), (problem.stages, 1))
+    return Check(
+        0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", proof={"theorem": "no choice"}
+    )
+
+
+__all__ = ["Outcome", "Query", "Result", "Study"]

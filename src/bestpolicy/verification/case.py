@@ -1,0 +1,213 @@
+"""What a certificate is about: the decision problem and the samples, with everything that must be true of them.
+
+Samples are kept as sums per stage and sampled pair: how often each next state followed, the rewards that came with
+it, the squared rewards; and, if samples were weighted (weight 1/u with u ≥ 1), the same sums with 1/u. Rewards in
+[0, 1] and Cauchy–Schwarz tie these sums to each other, so invented numbers rarely fit together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bestpolicy.errors import InvalidInput
+from bestpolicy.verification.reading import LARGEST_TABLE, Floats, Ints, Node, Rejected
+
+_ROUNDING = 1e-9  # relative error that long sums of floating-point numbers may have
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """The decision problem: features (S, A, d), allowed actions (S, A), γ or H."""
+
+    features: Floats
+    mask: NDArray[np.bool_]
+    discount: float | None
+    horizon: int | None
+
+    @classmethod
+    def read(cls, node: Node) -> Case:
+        """Read the problem and check it."""
+        features = node.array("features", "f", (None, None, None))
+        if 0 in features.shape:
+            raise InvalidInput(f"{node.name}: features must not be empty.")
+        shape = features.shape[:2]
+        mask = node.array("mask", "b", shape) if node.has("mask") else np.ones(shape, np.bool_)
+        if node.has("discount") == node.has("horizon"):
+            raise InvalidInput(f"{node.name} must have either a discount or a horizon.")
+        discount = node.number("discount", 0.0, 1.0) if node.has("discount") else None
+        if discount in (0.0, 1.0):
+            raise InvalidInput(f"{node.name}: the discount must lie strictly between 0 and 1.")
+        case = cls(features, mask, discount, node.whole("horizon", 1) if node.has("horizon") else None)
+        if not mask.any(axis=1).all():
+            raise Rejected("some state has no allowed action")
+        if node.text("fingerprint") != case.fingerprint:
+            raise Rejected("the fingerprint is not that of the features, the mask and the discount or horizon")
+        case._check_features()
+        return case
+
+    def _check_features(self) -> None:
+        """Full rank, and all-ones in the span: without them there is no linear MDP, or more than one estimate."""
+        rows = self.features[self.mask]
+        scales = np.abs(rows).max(axis=0)
+        if len(rows) < rows.shape[1] or not scales.all():
+            raise Rejected("the features do not have full rank")
+        rows = rows / scales
+        rest = np.ones(len(rows))
+        eigenvalues, vectors = np.linalg.eigh(rows.T @ rows)
+        if eigenvalues[0] > 1e-8 * eigenvalues[-1]:  # far from singular, so that the Gram matrix tells; else QR has to
+            for _ in range(3):
+                rest = rest - rows @ (vectors @ ((vectors.T @ (rows.T @ rest)) / eigenvalues))
+        else:
+            basis, triangle = np.linalg.qr(rows)
+            singular = np.linalg.svd(triangle, compute_uv=False)
+            if singular[-1] <= 1e-14 * len(singular) * singular[0]:
+                raise Rejected("the features do not have full rank")
+            for _ in range(2):
+                rest = rest - basis @ (basis.T @ rest)
+        if np.abs(rest).max() > 1e-6:
+            raise Rejected("the all-ones function is not linear in the features, so transition rows cannot sum to 1")
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that makes the problem."""
+        found = sha256(f"{self.features.shape} {self.discount!r} {self.horizon!r} ".encode())
+        found.update(self.features.astype("<f8").tobytes())
+        found.update(self.mask.tobytes())
+        return found.hexdigest()
+
+    @property
+    def stages(self) -> int:
+        """1 if discounted, H if episodic."""
+        return self.horizon or 1
+
+    @property
+    def gamma(self) -> float:
+        """Weight of the next value."""
+        return 1.0 if self.discount is None else self.discount
+
+    @property
+    def limits(self) -> Floats:
+        """Largest value at each stage, (stages,)."""
+        if self.discount is not None:
+            return np.array([1 / (1 - self.discount)])
+        return np.arange(self.stages, 0, -1, dtype=np.float64)
+
+    def policy(self, node: Node) -> Ints:
+        """Read a policy, (stages, S)."""
+        states = len(self.features)
+        policy = node.array("policy", "i", (self.stages, states))
+        if policy.min() < 0 or policy.max() >= self.mask.shape[1] or not self.mask[np.arange(states), policy].all():
+            raise Rejected("the policy plays an action that is not allowed")
+        return policy
+
+    def rivals(self, policy: Ints) -> NDArray[np.bool_]:
+        """Allowed actions that differ from the policy's in their features, (stages, S, A)."""
+        played = self.features[np.arange(len(self.features)), policy]
+        differ: NDArray[np.bool_] = self.mask & (self.features[None] != played[:, :, None, :]).any(axis=3)
+        return differ
+
+    def following(self, staged: Floats) -> Floats:
+        """Shift an array (stages, …) to the stage that follows; zeros after the last stage of an episode."""
+        return staged if self.horizon is None else np.concatenate([staged[1:], np.zeros_like(staged[:1])])
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Sums over samples, by stage, sampled pair and, where it says so, next state.
+
+    Attributes
+    ----------
+    pairs : (K,)
+        Flat indices s·A + a of the pairs that might be sampled.
+    counts, rewards : (stages, K, S)
+        Samples, and Σr, by next state.
+    squares : (stages, K)
+        Σr².
+    weights, weights_squared, weighted_rewards : (stages, K)
+        Σ1/u, Σ1/u², Σr/u.
+    weighted_counts : (stages, K, S)
+        Σ1/u by next state.
+    """
+
+    pairs: Ints
+    counts: Ints
+    rewards: Floats
+    squares: Floats
+    weights: Floats
+    weights_squared: Floats
+    weighted_rewards: Floats
+    weighted_counts: Floats
+
+    @property
+    def pulls(self) -> Ints:
+        """Samples of each pair, (stages, K)."""
+        pulls: Ints = self.counts.sum(axis=2)
+        return pulls
+
+    @classmethod
+    def read(cls, node: Node, case: Case) -> Samples:
+        """Read the sums and check that they can be sums of samples."""
+        pairs = node.array("pairs", "i", (None,))
+        states, actions, _ = case.features.shape
+        shape = (case.stages, len(pairs), states)
+        if np.prod(shape, dtype=float) > LARGEST_TABLE:
+            raise InvalidInput(f"{node.name}: a table of {shape} counts is too large to check.")
+        if not len(pairs) or (np.diff(pairs) <= 0).any() or pairs[0] < 0 or pairs[-1] >= states * actions:
+            raise Rejected("the sampled pairs are not strictly increasing indices of pairs")
+        if not case.mask.reshape(-1)[pairs].all():
+            raise Rejected("a pair was sampled that is not allowed")
+        cells, counts = node.array("cells", "i", (None,)), node.array("counts", "i", (None,))
+        size = shape[0] * shape[1] * shape[2]
+        if len(cells) != len(counts) or (np.diff(cells) <= 0).any() or (cells < 0).any() or (cells >= size).any():
+            raise Rejected("the cells of the counts are not strictly increasing indices")
+        if (counts < 1).any() or counts.sum(dtype=np.float64) > 1e17:
+            raise Rejected("a count of samples is not positive, or too large")
+
+        def spread(values: NDArray[np.generic]) -> Floats:
+            table = np.zeros(size)
+            table[cells] = values
+            return table.reshape(shape)
+
+        table = np.zeros(size, np.int64)
+        table[cells] = counts
+        table = table.reshape(shape)
+        rewards, squares = spread(node.array("rewards", "f", (len(cells),))), node.array("squares", "f", shape[:2])
+        pulls = table.sum(axis=2).astype(np.float64)
+        if node.has("weighted"):
+            own = node.child("weighted")
+            once, twice, earned = (own.array(key, "f", shape[:2]) for key in ("weights", "weights_squared", "rewards"))
+            following = spread(own.array("counts", "f", (len(cells),)))
+        else:
+            once, twice, earned, following = pulls, pulls, rewards.sum(axis=2), table.astype(np.float64)
+        samples = cls(pairs, table, rewards, squares, once, twice, earned, following)
+        samples._check()
+        return samples
+
+    def _check(self) -> None:
+        counts, pulls = self.counts.astype(np.float64), self.pulls.astype(np.float64)
+        sums = self.rewards.sum(axis=2)
+        with np.errstate(invalid="ignore"):
+            least_squares = np.where(counts > 0, self.rewards**2 / np.maximum(counts, 1), 0).sum(axis=2)
+        requirements = (
+            ("a sum of rewards is negative", 0 * counts, self.rewards),
+            ("a sum of rewards exceeds the number of samples", self.rewards, counts),
+            ("a sum of squared rewards exceeds the sum of the rewards", self.squares, sums),
+            ("a sum of squared rewards is smaller than the rewards allow", least_squares, self.squares),
+            ("a weight is larger than 1", self.weights, pulls),
+            ("weights by next state exceed their counts", self.weighted_counts, counts),
+            ("a weight is not positive", 0 * counts, self.weighted_counts),
+            ("squared weights exceed the weights", self.weights_squared, self.weights),
+            ("squared weights are smaller than the weights allow", self.weights**2, pulls * self.weights_squared),
+            ("weighted rewards are negative", 0 * pulls, self.weighted_rewards),
+            ("weighted rewards exceed the weights", self.weighted_rewards, self.weights),
+            ("weighted rewards exceed the rewards", self.weighted_rewards, sums),
+            ("weights by next state do not add up", self.weights, self.weighted_counts.sum(axis=2)),
+            ("weights by next state do not add up", self.weighted_counts.sum(axis=2), self.weights),
+        )
+        for complaint, smaller, larger in requirements:
+            if (smaller > larger + _ROUNDING * (1 + np.abs(larger))).any():
+                raise Rejected(f"the samples do not fit together: {complaint}")

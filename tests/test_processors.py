@@ -1,0 +1,91 @@
+"""The same seed gives the same samples, policies and ε on every processor, and a study may move between them."""
+
+import json
+
+import pytest
+
+from tests.kernels import other_machines, outputs, runnable_kernels
+
+CASES = """
+CASES = [
+    ("two-state", "gss", 0.3),
+    ("simplex-episodic", "gss-e", 0.6),
+    ("two-state", "tight", 0.0),
+    ("inventory", "tight", 0.3),
+    ("simplex-episodic", "tight", 0.1),
+    ("riverswim", "adaptive", 0.3),
+    ("low-rank", "adaptive", 0.2),
+    ("simplex-episodic", "adaptive", 0.1),
+]
+"""
+RUN = (
+    """
+import json
+import bestpolicy as bp
+"""
+    + CASES
+    + """
+found = {}
+for name, algorithm, epsilon in CASES:
+    model = bp.ExactSimulator(bp.instances.load(name))
+    result = bp.identify(model, epsilon=epsilon, delta=0.1, algorithm=algorithm, seed=3)
+    found[f"{algorithm} on {name}"] = [result.samples, [c.samples for c in result.checks], result.rule,
+                                       result.policy.ravel().tolist(), result.epsilon]
+print(json.dumps(found))
+"""
+)
+MOVE = (
+    """
+import json, sys
+import bestpolicy as bp
+"""
+    + CASES
+    + """
+store, stop = sys.argv[1], float(sys.argv[2])
+found = {}
+for name, algorithm, epsilon in CASES:
+    study_name, model = f"{algorithm} on {name}", bp.ExactSimulator(bp.instances.load(name))
+    try:
+        study = bp.Study.resume(store, study_name)
+    except bp.InvalidInput:
+        asked = {"epsilon": epsilon, "delta": 0.1, "algorithm": algorithm, "seed": 3}
+        study = bp.Study(model.problem, **asked, store=store, name=study_name)
+    looks = len(study.checks) + stop
+    while not study.done and len(study.checks) < looks:
+        for query in study.ask():
+            study.tell(query, model.sample(query.pulls, query.rng()))
+    result = study.result()
+    study.close()
+    found[study_name] = [result.samples, [c.samples for c in result.checks], result.rule,
+                         result.policy.ravel().tolist(), result.epsilon]
+print(json.dumps(found))
+"""
+)
+
+
+def agree(found: dict, expected: dict) -> None:
+    assert found.keys() == expected.keys()
+    for name, (*decided, epsilon) in found.items():
+        *others, other_epsilon = expected[name]
+        assert decided == others, name
+        assert epsilon == pytest.approx(other_epsilon, rel=1e-9, abs=1e-9), name
+
+
+@pytest.fixture(scope="module")
+def everywhere() -> dict[str, dict]:
+    return {machine: json.loads(text) for machine, text in outputs(RUN).items()}
+
+
+def test_the_same_seed_gives_the_same_answer_on_every_processor(everywhere):
+    assert len(runnable_kernels()) >= 3
+    first, *others = everywhere.values()
+    for other in others:
+        agree(other, first)
+
+
+def test_a_study_may_move_from_processor_to_processor(tmp_path, everywhere):
+    store = str(tmp_path / "run.db")
+    machines = list(other_machines().items())
+    for looks, (name, environment) in zip((12, 20, 15, "inf"), machines[:3] + machines[-1:], strict=True):
+        (text,) = outputs(MOVE, store, str(looks), machines={name: environment}).values()
+    agree(json.loads(text), next(iter(everywhere.values())))
