@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import bestpolicy as bp
-from bestpolicy.threads import one_thread
+from bestpolicy._numerics.threads import one_thread
 
 pytestmark = pytest.mark.skipif(
     not any(each["user_api"] == "blas" for each in threadpool_info()), reason="no BLAS whose threads can be counted"
