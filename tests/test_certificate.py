@@ -164,7 +164,8 @@ def test_nothing_to_choose():
 
 
 def test_other_units_of_reward():
-    study = bp.Study(DISCOUNTED.problem, epsilon=3.0, delta=0.1, algorithm="tight", seed=1, reward_scale=10.0)
+    units = bp.Units(reward_scale=10.0)
+    study = bp.Study(DISCOUNTED.problem, epsilon=3.0, delta=0.1, algorithm="tight", seed=1, units=units)
     result = bp.drive(study, bp.ExactSimulator(DISCOUNTED))
     found = verdict_on(make_certificate(result), DISCOUNTED)
     assert found.valid

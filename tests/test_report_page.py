@@ -209,7 +209,7 @@ def test_a_certified_study(certified):
     account = from_store(certified)
     result = json.loads(run("studies", str(certified), "--json").stdout)[0]["result"]
     assert outline.facts["Simulator calls"] == str(result["samples"])
-    assert float(outline.facts["Certified ε"]) == result["certified_epsilon"] == account.epsilon
+    assert float(outline.facts["Certified ε"]) == result["epsilon"] == account.epsilon
     assert outline.facts["Seed"] == "0"
     headline = words.headline(account, float(outline.facts["Lower bound for any algorithm"]))
     assert "Lower bound if every step is sampled equally often" not in outline.facts
@@ -427,7 +427,8 @@ def test_values_are_in_the_units_of_the_environment():
     pulls = bp.Pulls(problem.pairs, np.full((1, len(problem.pairs)), 10_000))
     tally = simulator.sample(pulls, np.random.default_rng(0))
     policy = truth.policy.reshape(1, -1)
-    found = report.estimate(problem, tally, policy, scale=simulator.reward_scale, offset=simulator.reward_offset)
+    units = simulator.units
+    found = report.estimate(problem, tally, policy, scale=units.reward_scale, offset=units.reward_offset)
     own = simulator.env_values(truth.policy_values(truth.policy))
     np.testing.assert_allclose(found.values[0, : len(own)], own, atol=1e-3)
     assert found.values.min() < -1
@@ -436,12 +437,12 @@ def test_values_are_in_the_units_of_the_environment():
 def test_hostile_labels_are_text_and_those_that_do_not_fit_are_left_out(tmp_path):
     problem = bp.instances.load("two-state").problem
     labels = {"environment": HOSTILE, "states": [HOSTILE, [1, {"a": "é"}]], "actions": ["left", "right", "none"]}
-    read = Labels.read(labels, problem)
+    read = Labels.of(bp.Units(**labels), problem)
     assert read.state(1) == '[1, {"a": "é"}]'
     assert read.action(1) == "1"  # three names for two actions
-    assert Labels.read([3], problem) == Labels()
+    assert Labels.of(bp.Units(states=3), problem) == Labels()
     path = tmp_path / "run.db"
-    study = bp.Study(problem, epsilon=0.5, delta=0.1, algorithm="tight", seed=0, store=path, labels=labels)
+    study = bp.Study(problem, epsilon=0.5, delta=0.1, algorithm="tight", seed=0, store=path, units=bp.Units(**labels))
     advance(study, 30)
     study.close()
     page = report.report_page(path)
@@ -654,6 +655,6 @@ def test_values_of_an_own_simulator_are_in_its_units(tmp_path):
     simulator = bp.CallableSimulator(problem, lambda state, action, rng: (10.0, state), reward_range=(-5.0, 15.0))
     bp.identify(simulator, epsilon=5, delta=0.1, algorithm="tight", seed=0, store=tmp_path / "run.db")
     account = accounts.from_store(tmp_path / "run.db")
-    low, high = account.reward_range
+    low, high = account.settings.units.reward_range
     found = report.estimate(account.problem, account.tally, account.policy, scale=high - low, offset=low)
     np.testing.assert_allclose(found.values, 20.0, atol=0.05)

@@ -35,6 +35,7 @@ from bestpolicy.design import whiten
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import write_file
+from bestpolicy.problem.units import Units
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.study.store import Store
@@ -43,6 +44,7 @@ from bestpolicy.verification.reading import FORMAT, VERSION, digest
 
 if TYPE_CHECKING:
     from bestpolicy.study import Result
+    from bestpolicy.study.settings import Settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +54,7 @@ class Origin:
     Attributes
     ----------
     problem : Problem
-    settings : dict
-        Everything that decided the run but the problem and the answers.
+    settings : Settings
     store : path, optional
         The file of studies that it is in.
     own_samples : int
@@ -63,7 +64,7 @@ class Origin:
     """
 
     problem: Problem
-    settings: dict[str, Any]
+    settings: Settings
     store: str | os.PathLike[str] | None
     own_samples: int = 0
     prove: Callable[[], dict[str, Any] | None] | None = None
@@ -112,7 +113,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "discount": problem.discount,
             "horizon": problem.horizon,
             "fingerprint": problem.fingerprint,
-            "labels": settings["labels"],
+            "labels": _labels(settings.units),
         },
         "claim": {
             "policy": _encoded(check.policy, "<i8"),
@@ -120,15 +121,15 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "asked_epsilon": result.asked_epsilon,
             "asked_was_certified": result.certified,
             "delta": result.delta,
-            "reward_scale": settings["reward_scale"],
-            "reward_offset": settings["reward_offset"],
+            "reward_scale": settings.units.reward_scale,
+            "reward_offset": settings.units.reward_offset,
             "theorem": theorem,
             "rule": result.rule,
         },
-        "proof": {} if theorem == "no choice" else _proof(problem, proof, settings["parameters"]),
+        "proof": {} if theorem == "no choice" else _proof(problem, proof, settings.parameters),
         "run": {
             "algorithm": result.algorithm,
-            "parameters": {name: _finite(value) for name, value in settings["parameters"].items()},
+            "parameters": {name: _finite(value) for name, value in settings.parameters.items()},
             "seed": result.seed,
             "samples": result.samples,
             "own_data": origin.own_samples,
@@ -220,6 +221,12 @@ def _encoded(array: Any, dtype: str) -> dict[str, Any]:
     own = np.ascontiguousarray(array, dtype=dtype)
     packed = base64.b64encode(zlib.compress(own.tobytes()))  # features are often mostly zeros
     return {"dtype": dtype, "shape": list(own.shape), "data": packed.decode("ascii")}
+
+
+def _labels(units: Units) -> dict[str, Any] | None:
+    """Names of states and actions, and what rewards mean; None where nothing has a name."""
+    known = {name: value for name, value in units.to_dict().items() if value}
+    return known if units.states or units.actions else None
 
 
 def _finite(value: Any) -> Any:
