@@ -149,12 +149,13 @@ def _misfit_of_ones(rows: FloatArray) -> float:
         # One entry a row: the best constant of an axis is the inverse of the middle of its entries.
         low, high = _extremes(axes[0], rows.sum(axis=1), dimension)
         return float(np.where(low * high > 0, (high - low) / np.abs(high + low), 1.0).max()) + 4 * EPS
-    gram = rows.T @ rows
-    vector = np.zeros(dimension)
-    rest = np.ones(count)
-    for _ in range(2):
-        vector = vector + np.linalg.lstsq(gram, rows.T @ rest, rcond=None)[0]
-        rest = 1 - rows @ vector
+    gram, vector, rest = rows.T @ rows, np.zeros(dimension), np.ones(count)
+    try:
+        for _ in range(3):
+            vector = vector + np.linalg.solve(gram, rows.T @ rest)
+            rest = 1 - rows @ vector
+    except np.linalg.LinAlgError:
+        return inf
     size = np.abs(rows) @ np.abs(vector)
     return float((np.abs(rest) + (dimension + 2) * EPS * (1 + size)).max())
 

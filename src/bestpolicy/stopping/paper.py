@@ -187,7 +187,7 @@ def _eigenvalue_bounds(gram: Matrix) -> tuple[float, float]:
     # In whitened coordinates with the samples of a design, G is nearly a multiple of the identity.
     middle = float(np.trace(matrix)) / dimension
     distance = float(np.linalg.norm(matrix - middle * np.eye(dimension))) * (1 + 1e-6)
-    if distance > 0.5 * middle:
+    if distance > 0.1 * middle:
         eigenvalues = np.linalg.eigvalsh(matrix)
         room = 8 * dimension * EPS * float(eigenvalues[-1])
         return max(1 / dimension, float(eigenvalues[0]) - room) * (1 - 1e-9), float(eigenvalues[-1]) + room
