@@ -57,6 +57,7 @@ from bestpolicy.stopping.coordinates import EPS
 _EVEN = 14  # scales that share nine tenths of the confidence: they span a factor 4¹³ in samples × variance
 _SCALES = 32
 _KEPT = 2  # scales worth measuring directions with; the others are far off
+_FUNCTIONS = 4096  # relative error, in ε, of logarithms, of g, and of sums of weights over thousands of batches
 
 
 def _shares() -> FloatArray:
@@ -99,8 +100,12 @@ class Prior:
 
     def stage(self, index: int) -> Prior:
         """Return the prior of one stage alone."""
-        one = slice(index, index + 1)
-        return Prior(self.base[one], self.capacity, self.largest[one], self.shares)
+        return self._stages[index]
+
+    @cached_property
+    def _stages(self) -> list[Prior]:
+        each = [slice(index, index + 1) for index in range(len(self.base))]
+        return [Prior(self.base[one], self.capacity, self.largest[one], self.shares) for one in each]
 
     def around(self, distance: float) -> Prior:
         """Return the prior for features that are up to `distance` away from those it was made for."""
@@ -243,12 +248,18 @@ def bennett(exponents: FloatArray) -> FloatArray:
 
 
 def widths(metrics: FloatArray, vectors: FloatArray) -> FloatArray:
-    """min over M of √(vᵀMv), (n,), for metrics (m, d, d) and vectors (n, d); inf if there is no metric."""
-    best = np.full(len(vectors), np.inf)
+    """min over M of √(vᵀMv), (…, n), for metrics (m, …, d, d) and vectors (…, n, d); inf if there is no metric."""
+    best = np.full(vectors.shape[:-1], np.inf)
     for metric in metrics:
-        np.minimum(best, np.einsum("nd,nd->n", vectors @ metric, vectors), out=best)
+        np.minimum(best, np.einsum("...d,...d->...", vectors @ metric, vectors), out=best)
     roots: FloatArray = np.sqrt(np.clip(best, 0.0, None))
     return roots
+
+
+def staged_widths(metrics: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Widths of vectors (stages, …, d) in metrics (m, stages, d, d), (stages, …)."""
+    flat = vectors.reshape(len(vectors), -1, vectors.shape[-1])
+    return widths(metrics, flat).reshape(vectors.shape[:-1])
 
 
 def _shaped(
@@ -261,17 +272,16 @@ def _shaped(
 ) -> FloatArray:
     """radius² · G⁻¹(Γ_i + Σ)G⁻¹ for the scales with the smallest volume, not smaller for rounding."""
     volumes = np.log(radii) * prior.total_dimension + np.log(prior.factors + eigenvalues[..., None]).sum(axis=(0, 1))
+    kept = np.argsort(volumes)[:_KEPT]
+    kept = kept[np.isfinite(radii[kept])]
+    factors = FACTORS[kept]
     most, least = eigenvalues.max(axis=1), eigenvalues.min(axis=1)
-    least = np.clip(least - 2 * prior.accuracy * most, 0.0, None)
+    least = np.maximum(least - 2 * prior.accuracy * most, 0.0)
+    conditions = prior.condition * ((factors[:, None] + most) / (factors[:, None] + least)).max(axis=1)
+    growth = (1 + np.sqrt(conditions) * defect) ** 2 * (1 + (_FUNCTIONS + prior.total_dimension) * EPS)
+    inner = factors[:, None, None, None] * prior.base + spread
+    shapes = gram_inverse @ inner @ gram_inverse
     unit = (6 * gram_inverse.shape[-1] + 10) * EPS * (gram_inverse**2).sum(axis=(1, 2))
-    shapes = []
-    for i in np.argsort(volumes)[:_KEPT]:
-        if not np.isfinite(radii[i]):
-            continue
-        inner = FACTORS[i] * prior.base + spread
-        condition = prior.condition * float(((FACTORS[i] + most) / (FACTORS[i] + least)).max())
-        radius = radii[i] * (1 + np.sqrt(condition) * defect) ** 2 * (1 + (1024 + prior.total_dimension) * EPS)
-        shape = gram_inverse @ inner @ gram_inverse
-        np.einsum("hdd->hd", shape)[:] += (unit * np.sqrt((inner**2).sum(axis=(1, 2))))[:, None]
-        shapes.append(radius * shape)
-    return np.array(shapes).reshape(-1, *gram_inverse.shape)
+    np.einsum("mhdd->mhd", shapes)[...] += (unit * np.sqrt((inner**2).sum(axis=(2, 3))))[:, :, None]
+    ellipsoids: FloatArray = (radii[kept] * growth)[:, None, None, None] * shapes
+    return ellipsoids

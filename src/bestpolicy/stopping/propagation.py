@@ -130,10 +130,6 @@ class EstimatedKernel:
         """By how much a backup of values may be off, if no gain is larger than `gain`."""
         return float(self._unit[stage] * values.max() + 4 * EPS * gain)
 
-    def _largest(self, gains: FloatArray) -> float:
-        """Largest gain of an allowed action, in absolute value."""
-        return float(np.abs(gains[self.problem.mask]).max())
-
     def contraction(self) -> FloatArray | None:
         """h > 0, (S,), with γ max_a|P̂|h < h at every state of a discounted problem; None if none is found."""
         nothing = np.zeros(self.problem.mask.shape)
@@ -162,17 +158,15 @@ class EstimatedKernel:
         contraction : array (S,), optional
             h of `contraction`, for a discounted problem.
         """
+        largest = float(np.abs(gains[:, self.problem.mask]).max())
         if self.problem.horizon is not None:
             values = np.zeros((self.problem.stages + 1, self.problem.states))
             for stage in reversed(range(self.problem.stages)):
                 best = self.backup(stage, gains[stage], values[stage + 1]).max(axis=1)
-                room = 0.0
-                if values[stage + 1].any():
-                    room = self._rounding(stage, self._largest(gains[stage]), values[stage + 1])
+                room = self._rounding(stage, largest, values[stage + 1]) if values[stage + 1].any() else 0.0
                 values[stage] = np.clip(best + room, 0.0, None) * (1 + _SAFETY)
             return values[:-1]
         assert contraction is not None
-        largest = self._largest(gains[0])
         if not np.isfinite(largest):
             return None
         values = self._improved(gains[0])
@@ -305,7 +299,7 @@ class Propagation:
     def residuals(self, theta: FloatArray, mu: FloatArray, sizes: FloatArray) -> FloatArray:
         """Bounds on ‖θ̂ + γμ̂ᵀV̂ - ξ̂‖, (stages,), for V̂ as it was computed; `sizes` are ‖Σ_s|μ̂(s)|‖."""
         gamma, ahead = self.problem.continuation, self.following(self.values)
-        rest = theta + gamma * np.einsum("hsd,hs->hd", mu, ahead) - self.parameters
+        rest = theta + gamma * (ahead[:, None, :] @ mu)[:, 0] - self.parameters
         lengths = np.linalg.norm(theta, axis=1) + np.linalg.norm(self.parameters, axis=1)
         lengths = lengths + gamma * sizes * np.abs(ahead).max(axis=1)
         bounds: FloatArray = np.linalg.norm(rest, axis=1) + (self.problem.states + 6) * EPS * lengths
@@ -356,7 +350,7 @@ def propagate(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntAr
         problem=problem,
         policy=policy,
         values=np.einsum("hsd,hd->hs", played, parameters),
-        q_values=np.einsum("sad,hd->hsa", problem.features, parameters, optimize=True),
+        q_values=np.stack([problem.features @ row for row in parameters]),
         played=played,
         parameters=parameters,
         _links=links,

@@ -16,7 +16,7 @@ import numpy as np
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import BoolArray, FloatArray, IntArray, Problem
 from bestpolicy.stopping.coordinates import EPS
-from bestpolicy.stopping.ellipsoids import bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
+from bestpolicy.stopping.ellipsoids import bernstein_ellipsoids, staged_widths, sub_gaussian_ellipsoids, widths
 from bestpolicy.stopping.evidence import Evidence, Model, dominating_moments
 from bestpolicy.stopping.propagation import EstimatedKernel, Propagation
 from bestpolicy.stopping.rounding import Rounding
@@ -64,7 +64,7 @@ class Refinement:
             return rule.nothing(self.propagation.policy, self.evidence, self.propagation, model)
         squares = dominating_moments(sampled, self.evidence.inverse_squares)
         deviations = np.sqrt(sample_variances(tally, self.following, problem.continuation))
-        ranges = rule.initial_ranges()
+        ranges = rule.initial_ranges() * (1 + 8 * EPS)
         variances = np.broadcast_to(ranges[:, None] ** 2 / 4, tally.pulls.shape)
         none = np.empty((0, *model.gram.shape))
         bernstein, best = none, None
@@ -75,7 +75,7 @@ class Refinement:
             )
             metrics = np.concatenate([hoeffding, bernstein])
             carried = self.propagation.carried(self.rounding.dominating(metrics))
-            slopes = np.where(self.rival, self._widths(carried, self.propagation.gap_directions), 0.0)
+            slopes = np.where(self.rival, staged_widths(carried, self.propagation.gap_directions), 0.0)
             excess = np.where(self.rival, slopes - self.gaps + self.rounding.margins, 0.0)
             upper = self._upper(excess)
             errors = self._errors(metrics)
@@ -108,26 +108,22 @@ class Refinement:
             return np.zeros(excess.shape[:2])
         return self.kernel.super_solution(excess, self.contraction)
 
-    def _widths(self, metrics: FloatArray, vectors: FloatArray) -> FloatArray:
-        """w of vectors (stages, …, d) in metrics (m, stages, d, d)."""
-        flat = vectors.reshape(len(vectors), -1, vectors.shape[-1])
-        found = np.array([widths(metrics[:, h], flat[h]) for h in range(len(vectors))])
-        return found.reshape(vectors.shape[:-1])
-
     def _errors(self, metrics: FloatArray) -> FloatArray | None:
         """D ≥ |V* - V̂|, (stages, S)."""
         if self.kernel is None:
             return None
         features = np.broadcast_to(self.problem.features, self.propagation.gap_directions.shape)
-        gains = self._widths(metrics, features) + (self.residuals + self.rounding.equations)[:, None, None]
+        gains = staged_widths(metrics, features) + (self.residuals + self.rounding.equations)[:, None, None]
         return self.kernel.super_solution(gains, self.contraction)
 
     def _ranges(self, carried: FloatArray, omega_spans: FloatArray, errors: FloatArray | None) -> FloatArray:
         """Λ̄ ≥ 1 + γ span(V* of the next stage), (stages,)."""
         problem, values = self.problem, self.propagation.values
         spans = np.empty(problem.stages)
+        rooms = self._quadratic_errors(carried)
         for stage in range(problem.stages):
-            spans[stage] = self._span(carried[:, stage], stage) + omega_spans[stage] + self.rounding.values[stage]
+            spread = self._span(carried[:, stage], rooms[:, stage], stage)
+            spans[stage] = spread + omega_spans[stage] + self.rounding.values[stage]
             if errors is not None:
                 high = np.minimum(values[stage] + errors[stage], problem.value_limits[stage]).max()
                 low = np.maximum(values[stage] - errors[stage], 0.0).min()
@@ -136,26 +132,26 @@ class Refinement:
         ranges: FloatArray = (1 + problem.continuation * ahead) * (1 + 8 * EPS)
         return ranges
 
-    def _span(self, metrics: FloatArray, stage: int) -> float:
+    def _span(self, metrics: FloatArray, rooms: FloatArray, stage: int) -> float:
         """max_{s,s'} V̂(s) - V̂(s') + w(ψ(s) - ψ(s')) at one stage."""
         values, directions = self.propagation.values[stage], self.propagation.value_directions[stage]
         if self.problem.states <= _ALL_PAIRS:
             best = np.full((len(values), len(values)), np.inf)
-            for metric in metrics:
+            for metric, room in zip(metrics, rooms, strict=True):
                 inner = directions @ metric @ directions.T
-                norms = np.diag(inner)
-                room = self._quadratic_error(metric, stage)
-                np.minimum(best, norms[:, None] + norms - 2 * inner + room, out=best)
+                norms = inner.diagonal() + room / 2
+                np.minimum(best, norms[:, None] + norms - 2 * inner, out=best)
             distances = np.sqrt(np.clip(best, 0.0, None))
             return float((values[:, None] - values + distances).max())
         # The triangle inequality through the mean costs at most a factor 2 of the widths.
         radius = widths(metrics, directions)
         return float((values + radius).max() - (values - radius).min())
 
-    def _quadratic_error(self, metric: FloatArray, stage: int) -> float:
-        """By how much sums of a few products vᵀMv', or covariances over S states, of a stage's values may be off."""
+    def _quadratic_errors(self, carried: FloatArray) -> FloatArray:
+        """What sums of a few products ψᵀMψ', or covariances of ψ over S states, may be off by, (m, stages)."""
         terms = self.problem.states + 8 * self.problem.dimension + 32
-        return float(terms * EPS * np.trace(metric) * self._squared_lengths[stage])
+        errors: FloatArray = terms * EPS * np.trace(carried, axis1=2, axis2=3) * self._squared_lengths
+        return errors
 
     @cached_property
     def _squared_lengths(self) -> FloatArray:
@@ -175,12 +171,12 @@ class Refinement:
         self, carried: FloatArray, upper: FloatArray, omega_spans: FloatArray, errors: FloatArray | None
     ) -> FloatArray:
         """Bounds on the sample deviation of V*(S') - V̂(S') at every stage and pair, (stages, K)."""
-        omega = np.einsum("hks,hs->hk", self.laws, self.propagation.following(upper) ** 2, optimize=True)
+        omega = (self.laws @ self.propagation.following(upper)[:, :, None] ** 2)[:, :, 0]
         omega = np.minimum(omega, self.propagation.following(omega_spans)[:, None] ** 2 / 4)
         linear = self._linear_deviation(carried) + self.propagation.following(self.rounding.values)[:, None]
         drift: FloatArray = np.sqrt(self.correction) * (linear + np.sqrt(omega))
         if errors is not None:
-            crude = np.einsum("hks,hs->hk", self.laws, self.propagation.following(errors) ** 2, optimize=True)
+            crude = (self.laws @ self.propagation.following(errors)[:, :, None] ** 2)[:, :, 0]
             drift = np.minimum(drift, np.sqrt(self.correction * crude))
         return drift
 
@@ -198,9 +194,9 @@ class Refinement:
 
     def _linear_deviation(self, carried: FloatArray) -> FloatArray:
         """Largest standard deviation of ψ(S')ᵀx over an ellipsoid, √λ_max(M·Cov), (stages, K)."""
-        smallest = carried[np.trace(carried, axis1=2, axis2=3).sum(axis=1).argmin()]  # any would do
-        rooms = np.array([self._quadratic_error(metric, stage) for stage, metric in enumerate(smallest)])
-        values, vectors = np.linalg.eigh(self.propagation.following(smallest))
+        smallest = np.trace(carried, axis1=2, axis2=3).sum(axis=1).argmin()  # any would do
+        rooms = self._quadratic_errors(carried[smallest : smallest + 1])[0]
+        values, vectors = np.linalg.eigh(self.propagation.following(carried[smallest]))
         root = (vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :])[:, None]
         largest = np.linalg.eigvalsh(root.swapaxes(2, 3) @ self._covariances @ root)[..., -1]
         largest = largest + self.propagation.following(rooms)[:, None]

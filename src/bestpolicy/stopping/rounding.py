@@ -47,7 +47,7 @@ import numpy as np
 from bestpolicy.estimation import Tally
 from bestpolicy.problem import FloatArray
 from bestpolicy.stopping.coordinates import EPS, Coordinates
-from bestpolicy.stopping.ellipsoids import widths
+from bestpolicy.stopping.ellipsoids import staged_widths
 from bestpolicy.stopping.evidence import Evidence, Model
 from bestpolicy.stopping.propagation import Propagation
 
@@ -143,10 +143,10 @@ class Rounding:
         residuals = residuals + gamma * sizes * propagation.following(products)
         sources = gamma * sizes * propagation.following(local) + residuals
         # Σ_j‖y_j‖τ_j over the stages that follow, as the width of one more ellipsoid.
-        metrics = propagation.carried(sources[None, :, None, None] ** 2 * np.eye(problem.dimension))[0]
+        metrics = propagation.carried(sources[None, :, None, None] ** 2 * np.eye(problem.dimension))
         spread = sqrt(problem.stages) * (1 + (problem.dimension + 4) * EPS)
-        moved = spread * _widths(metrics, propagation.gap_directions)
-        centred = spread * _widths(metrics, propagation.value_directions).max(axis=1)
+        moved = spread * staged_widths(metrics, propagation.gap_directions)
+        centred = spread * staged_widths(metrics, propagation.value_directions).max(axis=1)
         pairs = 2 * (local + products)
         response = propagation.response_error(sizes)
         return cls(
@@ -163,10 +163,3 @@ class Rounding:
         ridge = self.response * traces[:, None, None, None] * np.eye(metrics.shape[-1])
         larger: FloatArray = (1 + self.response) * (metrics + ridge)
         return larger
-
-
-def _widths(metrics: FloatArray, vectors: FloatArray) -> FloatArray:
-    """√(vᵀMv) of vectors (stages, …, d) in one metric a stage, (stages, d, d)."""
-    flat = vectors.reshape(len(vectors), -1, vectors.shape[-1])
-    found = np.array([widths(metrics[h : h + 1], flat[h]) for h in range(len(vectors))])
-    return found.reshape(vectors.shape[:-1])

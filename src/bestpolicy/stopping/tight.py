@@ -50,7 +50,7 @@ import numpy as np
 from bestpolicy.planning import action_gap, optimal_plan
 from bestpolicy.problem import FloatArray, IntArray, Problem
 from bestpolicy.stopping.coordinates import Coordinates, coordinates_of
-from bestpolicy.stopping.ellipsoids import Prior, widths
+from bestpolicy.stopping.ellipsoids import Prior, staged_widths
 from bestpolicy.stopping.evidence import Evidence, Model, fit
 from bestpolicy.stopping.propagation import EstimatedKernel, Propagation, propagate
 from bestpolicy.stopping.refinement import Refinement
@@ -146,8 +146,6 @@ class TightRule:
             # Not certified, but the shape of the widths helps to choose what to look at next.
             hint = propagation.pulled_back(model.gram_inverse[None] * (10 * ranges[:, None, None] ** 2))
             differences = problem.features[None] - propagation.played[:, :, None, :]
-            flat = differences.reshape(problem.stages, -1, problem.dimension)
-            slopes = np.array([widths(hint[:, h], flat[h]) for h in range(problem.stages)]).reshape(gaps.shape)
-            slopes = np.where(problem.mask, slopes, 0.0)
+            slopes = np.where(problem.mask, staged_widths(hint, differences), 0.0)
             gaps = propagation.values[:, :, None] - propagation.q_values
         return Verdict(policy, inf, 0.0, gap, "", propagation, none, variances, ranges, slopes, gaps)

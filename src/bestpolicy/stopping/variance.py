@@ -55,7 +55,7 @@ def sample_variances(tally: Tally, values: FloatArray, continuation: float) -> F
     """
     pulls = np.maximum(tally.pulls, 1)
     counts = tally.next_counts
-    centre = np.einsum("hks,hs->hk", counts, values, optimize=True) / pulls
+    centre = (counts @ values[:, :, None])[:, :, 0] / pulls
     # Values are centred pair by pair: otherwise a large common level would drown the variance in rounding.
     moved = continuation * (values[:, None, :] - centre[:, :, None])
     first = tally.reward_sums + (counts * moved).sum(axis=2)

@@ -31,6 +31,7 @@ from bestpolicy.verify.reading import Floats, Ints, Node, Rejected
 from bestpolicy.verify.rounding import EPS
 
 _KEPT = 8  # scales of smallest volume; the others do not matter
+_FUNCTIONS = 4096  # relative error, in ε, of logarithms, of g, and of sums of weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,7 @@ class Prior:
             if np.isfinite(radii[i]):
                 middle = self.factors[i] * self.base + spread
                 condition = self.condition * (self.factors[i] + eigenvalues.max()) / (self.factors[i] + least)
-                radius = radii[i] * (1 + np.sqrt(condition) * defect) ** 2 * (1 + (1024 + len(eigenvalues)) * EPS)
+                radius = radii[i] * (1 + np.sqrt(condition) * defect) ** 2 * (1 + (_FUNCTIONS + len(eigenvalues)) * EPS)
                 room = (6 * dimension + 10) * EPS * norms * np.sqrt((middle**2).sum(axis=(1, 2)))
                 found.append(radius * (inverse @ middle @ inverse + room[:, None, None] * np.eye(dimension)))
         return np.array(found).reshape(-1, *inverse.shape)

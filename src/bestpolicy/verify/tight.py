@@ -75,6 +75,7 @@ class _Rounds:
         case, model, response, spending = self.case, self.model, self.response, self.spending
         limits = case.limits if case.horizon is None else np.append(case.limits[1:], 0.0)
         ranges = 1 + case.gamma * np.minimum(limits, inf if self.kernel is None else value_span)
+        ranges = ranges * (1 + 8 * EPS)
         variances = np.broadcast_to(ranges[:, None] ** 2 / 4, self.laws.shape[:2])
         deviations = model.sample_deviations(case.following(response.values))
         quiet = np.empty((0, *model.inverse.shape))
@@ -258,5 +259,6 @@ def rounding_of_f(model: Regression, values: Floats, parameters: Floats) -> floa
     states, _, dimension = model.features.shape
     terms = np.linalg.norm(model.theta[0]) + model.sizes[0] * np.abs(values).max()
     products = (states + 6) * terms + (dimension + 4) * np.linalg.norm(parameters)
-    own = model.longest * products * EPS + 8 * EPS * model.case.limits[0]
-    return float(model.equation_errors[0] + MARGIN * own)
+    largest = max(float(model.case.limits[0]), 1 + float(np.abs(values).max()))
+    own = model.longest * products * EPS + 8 * EPS * largest
+    return float(model.reward_errors[0] + model.row_errors[0] * largest + MARGIN * own)
