@@ -136,6 +136,8 @@ class Rounding:
         gamma, longest = problem.continuation, coordinates.longest
         errors = equation_errors(coordinates, evidence, model)
         local = errors.up_to(problem.value_limits)
+        if not np.isfinite(local).all():
+            return cls(np.full(propagation.q_values.shape, inf), local, local, errors.probabilities, inf)
         sizes = model.transition_sizes
         lengths = np.linalg.norm(propagation.parameters, axis=1)
         products = (problem.dimension + 4) * EPS * longest * lengths

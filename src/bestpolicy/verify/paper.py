@@ -78,12 +78,12 @@ def certified_epsilon(case: Case, proof: Node, policy: Ints, delta: float) -> tu
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """V (stages, S), Q (stages, S, A; -inf where not allowed), ξ̂ (stages, d), the largest ‖ξ‖, and ρ (stages,)."""
+    """V (stages, S), Q (stages, S, A; -inf where not allowed), ξ̂ (stages, d), the largest ‖ξ‖ and ρ (stages,)."""
 
     values: Floats
     q_values: Floats
     parameters: Floats
-    longest: float
+    lengths: Floats
     residuals: Floats
 
 
@@ -95,17 +95,17 @@ def _equation_errors(
     states, _, dimension = features.shape
     rows, ahead = features.reshape(-1, dimension)[samples.pairs], case.following(plan.values)
     misfit = (coordinates.error * sqrt(1.1 * dimension) + coordinates.ones) * case.limits + reward_sum_errors(samples)
-    products = (dimension + 4) * EPS * coordinates.longest * plan.longest
+    products = (dimension + 4) * EPS * coordinates.longest * plan.lengths
     found = np.empty(case.stages)
     for stage, parameters in enumerate(plan.parameters):
         pulls = samples.pulls[stage].astype(np.float64)
         left = pulls * (rows @ parameters) - samples.rewards[stage].sum(axis=1)
         left = left - case.gamma * (samples.counts[stage] @ ahead[stage])
         rest = rows.T @ left + parameters / dimension
-        outer = (len(pulls) + 4) * EPS * (coordinates.longest * float(np.abs(left).sum()) + plan.longest)
+        outer = (len(pulls) + 4) * EPS * (coordinates.longest * float(np.abs(left).sum()) + plan.lengths[stage])
         residual = (float(np.linalg.norm(rest)) + outer) / sqrt(least[stage])
         inner = (dimension + states + 8) * EPS * float((np.abs(rows) @ np.abs(parameters)).max() + case.limits[stage])
-        found[stage] = residual + sqrt(pulls.sum()) * (misfit[stage] + inner + products)
+        found[stage] = residual + sqrt(pulls.sum()) * (misfit[stage] + inner + products[stage])
     errors: Floats = MARGIN * (sqrt(leverage) * found + misfit + 3 * products)
     return errors
 
@@ -135,11 +135,9 @@ def _plan(case: Case, features: Floats, theta: Floats, mu: Floats, policy: Ints)
             values = clipped(staged[-1], stage)
             kept.append(parameters)
             found.append(values)
-        longest = float(np.linalg.norm(kept, axis=1).max())
-        # Backward induction leaves no residual.
-        return _Plan(
-            np.array(found[::-1]), np.array(staged[::-1]), np.array(kept[::-1]), longest, np.zeros(case.stages)
-        )
+        parameters = np.array(kept[::-1])
+        lengths, nothing = np.linalg.norm(parameters, axis=1), np.zeros(case.stages)  # backward induction is exact
+        return _Plan(np.array(found[::-1]), np.array(staged[::-1]), parameters, lengths, nothing)
 
     # Where nothing is clipped, the policy's own values are the fixed point already; sweeps do the rest.
     played = features[np.arange(len(features)), policy[0]]
@@ -159,5 +157,5 @@ def _plan(case: Case, features: Floats, theta: Floats, mu: Floats, policy: Ints)
         if not np.linalg.norm(following) <= ball:
             raise Rejected("the estimated values leave the ball that Theorem R covers")
         parameters = following
-    longest = float(np.linalg.norm([parameters, following], axis=1).max())
-    return _Plan(values[None], q_values[None], following[None], longest, np.array([residual]))
+    lengths = np.linalg.norm([parameters, following], axis=1).max(keepdims=True)
+    return _Plan(values[None], q_values[None], following[None], lengths, np.array([residual]))
