@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from dataclasses import asdict
+from html import escape
 from html.parser import HTMLParser
 from math import inf
 from pathlib import Path
@@ -234,8 +235,10 @@ def test_the_commands_on_the_page_make_and_check_a_certificate(certified, tmp_pa
     for command in commands:
         done = run(*command.split()[1:])
         assert done.returncode == 0, done.stderr
-    outline = check_page(report.report_page(tmp_path / "certificate.json"))
-    assert policy_of(outline) == policy_of(check_page(page))
+    of_file = report.report_page(tmp_path / "certificate.json")
+    assert policy_of(check_page(of_file)) == policy_of(check_page(page))
+    for item in bp.verify(tmp_path / "certificate.json").trusted[1:]:
+        assert escape(item) in of_file
     with_model = report.report_page(tmp_path / "certificate.json", model=bp.instances.load("two-state"))
     assert "no algorithm could do with fewer" in with_model
 

@@ -31,7 +31,7 @@ import numpy as np
 import scipy
 
 from bestpolicy._version import __version__
-from bestpolicy.design import whiten
+from bestpolicy.design import g_optimal_design, whiten
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import write_file
@@ -158,9 +158,11 @@ def count_attempts(origin: Origin) -> int:
 
 
 def _proof(problem: Problem, proof: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
-    features, design = problem.pair_features, proof["design"]
+    features, tolerance = problem.pair_features, parameters.get("design_tolerance", 1e-3)
+    design = proof.get("design") or g_optimal_design(features, tolerance=tolerance)
+    transform = proof.get("transform")  # of the rule, if it had to correct the rounding of the algorithm's
     shared = {
-        "transform": _encoded(whiten(features, design).transform, "<f8"),
+        "transform": _encoded(whiten(features, design).transform if transform is None else transform, "<f8"),
         "design_pairs": _encoded(problem.pairs[design.indices], "<i8"),
         "design_weights": _encoded(design.weights, "<f8"),
     }
@@ -186,7 +188,7 @@ def _samples(tally: Tally, evidence: Evidence | None) -> dict[str, Any]:
     """Sums over samples; of the next states only those that occurred."""
     cells = np.flatnonzero(tally.next_counts)
     weighted = None
-    if evidence is not None and not np.array_equal(evidence.inverse_weights, tally.pulls):
+    if evidence is not None and not evidence.unweighted:
         weighted = {
             "weights": _encoded(evidence.inverse_weights, "<f8"),
             "weights_squared": _encoded(evidence.inverse_squares, "<f8"),
@@ -211,10 +213,25 @@ def _assumptions(proof: dict[str, Any]) -> list[dict[str, Any]]:
         {"assumption": "transition probabilities and mean rewards are linear in the features", "checked": False},
         {"assumption": "samples are independent given the sampled pairs", "checked": False},
     ]
+    if proof["theorem"] == "no choice":
+        return found
+    before = ["δ and the design were fixed before sampling"]
+    if proof["theorem"] != "R":
+        before += [
+            "the list of pairs that might be sampled was fixed before sampling",
+            "lag_share, and whether ε = 0 was asked, were fixed before sampling",
+        ]
+        if not proof["evidence"].unweighted:
+            before.append("the weights of the samples in the regression were fixed before the samples were drawn")
+    lag = proof.get("lag")
+    if lag is not None:
+        what = {"T": "the prior", "P": "the prior and the policy", "F": "the prior, the policy and the function V"}
+        started = f"{lag['started']:,} simulator calls"
+        before.append(f"{what[proof['theorem']]} of lag {lag['number']} were chosen from the first {started} only")
     span = proof.get("value_span", inf)
     if isfinite(span) and proof["theorem"] == "T":
-        found.append({"assumption": f"optimal values differ by at most {span!r} between states", "checked": False})
-    return found
+        before.append(f"optimal values differ by at most {span!r} between states")
+    return found + [{"assumption": assumption, "checked": False} for assumption in before]
 
 
 def _encoded(array: Any, dtype: str) -> dict[str, Any]:

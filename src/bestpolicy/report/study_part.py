@@ -234,6 +234,9 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
     span = account.settings.parameters.get("value_span", inf)
     if isinstance(span, float) and isfinite(span):
         trusted.append((f"optimal values differ by at most {span:g} between states", "taken on trust", "value_span"))
+    if account.verification is not None:
+        # What the samples are has a line above; the rest had to be so before there were any.
+        trusted += [(item, "taken on trust", "no file can show it") for item in account.verification.trusted[1:]]
     return checked + trusted
 
 
