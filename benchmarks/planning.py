@@ -13,7 +13,7 @@ DISCOUNT = 0.99
 # slower one by far already with 1,000 of them.
 SIZES = (
     (1000, 10, 15, ("policy_iteration", "modified_policy_iteration")),
-    (10_000, 20, 200, ("modified_policy_iteration",)),
+    (4000, 20, 100, ("modified_policy_iteration",)),
 )
 
 

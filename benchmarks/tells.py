@@ -68,11 +68,11 @@ def main() -> None:
     """Time tells into memory, whole requests with the exact simulator, and the share of the store in a slow run."""
     mdp = bp.instances.load("riverswim")
     problem, simulator = mdp.problem, bp.ExactSimulator(mdp)
-    count = 2000
-    seconds, _ = best_of(7, lambda: tell_into_memory(problem, simulator, count))
+    count = 500  # short: a repetition that nothing interrupts is what is looked for
+    seconds, _ = best_of(25, lambda: tell_into_memory(problem, simulator, count))
     timed(f"{count} tells of small tallies into memory", seconds, count * 1e-4, f"{count / seconds:.3g} tells/s")
     with one_thread():
-        own = min(driving_seconds(problem, simulator, count) for _ in range(7))
+        own = min(driving_seconds(problem, simulator, count) for _ in range(25))
     more = f"{own / count * 1e6:.3g} µs a request"
     timed(f"{count} requests driven, sampling apart", own, count * 1e-4, more)
     seconds, share = min((slow_run(problem) for _ in range(3)), key=lambda run: run[1])

@@ -1,4 +1,12 @@
-"""The same examples each time: a test that fails today failed yesterday."""
+"""The same examples each time: a test that fails today failed yesterday. And one BLAS thread, before NumPy is loaded.
+
+Small matrices are multiplied in no time by one thread, while several of them that wait for each other on a busy machine
+may take ten times as long. What the package does about threads is tested in test_threads.py.
+"""
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from hypothesis import settings
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import bestpolicy as bp
+from tests.test_cli import run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -27,11 +26,10 @@ def test_python_blocks_run(capsys, tmp_path, monkeypatch):
     assert bp.verify("certificate.json").valid
 
 
-def test_commands_run(tmp_path):
-    program = str(Path(sys.executable).parent / "bestpolicy")
+def test_commands_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for command in COMMANDS:  # in their order: one writes what the next one reads
-        words = [program, *shlex.split(command)[1:]]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+        done = run(*shlex.split(command)[1:])
         assert done.returncode == 0, (command, done.stderr)
 
 

@@ -65,7 +65,8 @@ def begin(store=None) -> bp.Study:
 def test_a_run_killed_again_and_again_equals_the_uninterrupted_one(tmp_path, wanted):
     """SIGKILL at random moments (while it replays, before, between and during writes), many resumes."""
     store = tmp_path / "run.db"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent), "OPENBLAS_NUM_THREADS": "1"}
+    paths = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", KILLS, str(store), str(wanted)],
         stdout=subprocess.PIPE,

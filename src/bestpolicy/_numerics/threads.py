@@ -9,36 +9,74 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from threading import Lock
+from threading import Lock, local
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 
-@cache
-def _controller() -> Any:
-    return ThreadpoolController()
-
-
-class _Inside:
-    """How many are inside, of all threads: the first one limits BLAS and the last one lets it go."""
-
-    count = 0
-    limiter: Any = None
-    lock = Lock()
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Return a context in which BLAS uses one thread; inside another such context it costs next to nothing."""
-    with _Inside.lock:
-        if _Inside.count == 0:
-            _Inside.limiter = _controller().limit(limits=1, user_api="blas")
-        _Inside.count += 1
+    if _here.depth == 0:
+        _enter()
+    _here.depth += 1
     try:
         yield
     finally:
-        with _Inside.lock:
-            _Inside.count -= 1
-            if _Inside.count == 0:
-                _Inside.limiter.restore_original_limits()
+        _here.depth -= 1
+        if _here.depth == 0:
+            _leave()
+
+
+class _Here(local):
+    """What holds for one thread: how deep it is inside, and the limits that are its own."""
+
+    depth = 0
+    before: tuple[int, ...] = ()
+
+
+class _Everywhere:
+    """What holds for the whole process: how many threads are inside, and the limits that they share."""
+
+    inside = 0
+    before: tuple[int, ...] = ()
+    lock = Lock()
+
+
+_here = _Here()
+
+
+def _enter() -> None:
+    common, own = _libraries()
+    with _Everywhere.lock:
+        if _Everywhere.inside == 0:  # the first one limits BLAS, the last one lets it go
+            _Everywhere.before = _limit(common, (1,) * len(common))
+        _Everywhere.inside += 1
+    _here.before = _limit(own, (1,) * len(own))
+
+
+def _leave() -> None:
+    common, own = _libraries()
+    _limit(own, _here.before)
+    with _Everywhere.lock:
+        _Everywhere.inside -= 1
+        if _Everywhere.inside == 0:
+            _limit(common, _Everywhere.before)
+
+
+@cache
+def _libraries() -> tuple[list[Any], list[Any]]:
+    """Return the BLAS libraries whose threads belong to the process, and those with a number for each thread."""
+    loaded = [each for each in ThreadpoolController().lib_controllers if each.user_api == "blas"]
+    common = [each for each in loaded if each.internal_api == "openblas" and each.threading_layer != "openmp"]
+    return common, [each for each in loaded if each not in common]
+
+
+def _limit(libraries: list[Any], numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Set the threads of each library; return what they were."""
+    before = tuple(each.num_threads for each in libraries)
+    for each, number in zip(libraries, numbers, strict=True):
+        # From threadpoolctl 3.8 on the public method does nothing in any thread but the one that called it first.
+        getattr(each, "_real_set_num_threads", each.set_num_threads)(number)
+    return before
