@@ -136,7 +136,7 @@ def test_numbers_are_those_of_the_file(browser, folder):
     with Store(folder / "run.db") as store:
         record = store.read(store.find(None))
     assert int(fact(browser, "Simulator calls")) == record.samples == record.result["samples"]
-    assert float(fact(browser, "Certified ε")) == record.result["certified_epsilon"]
+    assert float(fact(browser, "Certified ε")) == record.result["epsilon"]
     assert [int(action) for action in column(browser, ".policy", 1)] == record.result["policy"]
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert [int(c.replace(",", "")) for c in column(browser, ".checks", 0)] == [c["samples"] for c in record.checks]

@@ -21,6 +21,7 @@ from bestpolicy.certificate import make_certificate
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.stopping import lag
 from bestpolicy.stopping.ellipsoids import SHARES
+from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.verdict import Split
 from bestpolicy.verification import protocol, verify, verify_text
 from bestpolicy.verification.case import Case
@@ -30,6 +31,7 @@ from tests.test_cli import assert_one_error_line, run
 
 DISCOUNTED = random_mdp(1, states=4, actions=2, dimension=3, discount=0.6)
 EPISODIC = random_mdp(1, states=4, actions=2, dimension=3, horizon=3)
+OLD = Path(__file__).parent / "certificates"
 MASKED = random_mdp(5, states=5, actions=3, dimension=4, discount=0.7, masked=True)
 
 
@@ -164,7 +166,8 @@ def test_nothing_to_choose():
 
 
 def test_other_units_of_reward():
-    study = bp.Study(DISCOUNTED.problem, epsilon=3.0, delta=0.1, algorithm="tight", seed=1, reward_scale=10.0)
+    units = bp.Units(reward_scale=10.0)
+    study = bp.Study(DISCOUNTED.problem, epsilon=3.0, delta=0.1, algorithm="tight", seed=1, units=units)
     result = bp.drive(study, bp.ExactSimulator(DISCOUNTED))
     found = verdict_on(make_certificate(result), DISCOUNTED)
     assert found.valid
@@ -350,6 +353,150 @@ def test_coordinates_that_break_the_norms_are_rejected(documents):
         document = deepcopy(documents["gss"])
         entry("proof.transform", lambda values, factor=factor: values * factor)(document)
         assert words in str(verdict_on(document))
+
+
+# --- what no file can show -------------------------------------------------------------------------------------------
+
+DESIGN, PAIRS, SHARE, WEIGHTS = ("the design", "the list of", "lag_share", "the weights of the samples")
+
+
+def on_trust(document, words):
+    """Whether an item is taken on trust, according to the checker and to the file itself."""
+    listed = any(words in item for item in verdict_on(document).trusted)
+    stated = any(words in item["assumption"] and not item["checked"] for item in document["assumptions"])
+    assert listed == stated
+    return listed
+
+
+@pytest.mark.parametrize("kind", ["gss", "tight", "optimal", "weighted"])
+def test_what_was_to_be_fixed_before_the_samples_is_listed(documents, kind):
+    document = documents[kind]
+    assert on_trust(document, DESIGN)
+    assert on_trust(document, PAIRS) == on_trust(document, SHARE) == (kind != "gss")
+    assert on_trust(document, WEIGHTS) == (kind == "weighted")
+
+
+def test_weights_in_hindsight_make_a_false_file_that_is_valid_on_trust_alone():
+    """Samples of the worse action that paid nothing count a little less, once that is known."""
+    mdp = near_tie(0.02)
+    result, problem = identified(mdp, "tight", 0.0), mdp.problem
+    pulls = bp.Pulls(problem.pairs, np.full((1, 4), 100_000))
+    tally = bp.ExactSimulator(mdp).sample(pulls, np.random.default_rng(0))
+    design = bp.design.g_optimal_design(problem.pair_features)
+    rule = tight_module.tight_rule(
+        tight_module.whitened_problem(problem, design), np.arange(4), design.weights, 0.0, 0.1 * (1 - Tight().lag_share)
+    )
+    paid, unpaid = tally.next_rewards, tally.next_counts - tally.next_rewards
+    for discount, complaint in ((1.3, ""), (20.0, "squared weights exceed")):
+        factors = np.where(np.arange(4) == 0, 1 / discount, 1.0)[None, :, None]
+        evidence = Evidence(
+            tally,
+            (paid + factors * unpaid).sum(axis=2),
+            (paid + factors**2 * unpaid).sum(axis=2),
+            tally.reward_sums,
+            paid + factors * unpaid,
+        )
+        verdict = rule.look(evidence)
+        assert verdict.epsilon == 0.0
+        assert mdp.loss(verdict.policy[0]) > 0.01
+        check = replace(result.checks[-1], policy=verdict.policy, epsilon=0.0, proof=rule.proof(evidence))
+        document = make_certificate(replace(result, samples=400_000, rounds=400_000, checks=(check,)))
+        found = verdict_on(document)
+        assert found.valid == (not complaint)
+        assert complaint in str(found)
+        assert complaint or on_trust(document, WEIGHTS)
+        assert not verdict_on(document, mdp).valid
+
+
+def test_weights_have_to_be_between_a_sixteenth_and_one(documents):
+    document = deepcopy(documents["weighted"])
+    counts = array(document["proof"]["samples"]["counts"]).sum()
+    weights = array(document["proof"]["samples"]["weighted"]["weights"])
+    assert weights.sum() < counts
+    entry("proof.samples.weighted.weights_squared", lambda values: weights)(document)
+    assert "squared weights exceed" in str(verdict_on(document))
+
+
+def rebuilt_prior(document, design_weights=None, lag_share=None):
+    """Change the design or lag_share, and the prior so that it follows from them again."""
+    proof = document["proof"]
+    if design_weights is not None:
+        stored(design_weights, proof["design_weights"])
+    if lag_share is not None:
+        proof["lag_share"] = lag_share
+    features = array(document["problem"]["features"])
+    rows = features.reshape(-1, features.shape[2])[array(proof["design_pairs"])] @ array(proof["transform"])
+    information = (rows.T * array(proof["design_weights"])) @ rows
+    dimension = features.shape[2]
+    delta = document["claim"]["delta"] * (1 - proof["lag_share"])
+    grid = np.geomspace(0.02, 5.0, 200)
+    logs = 2 * np.log(2 / (protocol.main_shares()[0] * delta))
+    ratio = grid[((1 + grid) * (logs + dimension * np.log1p(1 / grid))).argmin()]
+    stored(ratio * 0.1 * dimension * information[None], proof["prior"]["base"])
+    proof["prior"]["capacity"] = float(dimension * np.log(1 + 2 / ratio))
+    return document
+
+
+def test_a_design_in_hindsight_is_rejected_or_on_trust(documents):
+    document = deepcopy(documents["weighted"])  # one-hot features: the weights are the inverse leverages
+    assert verdict_on(rebuilt_prior(document)).valid
+    document = rebuilt_prior(document, [0.27, 0.23, 0.25, 0.25])
+    assert verdict_on(document).valid
+    assert on_trust(document, DESIGN)
+    document = rebuilt_prior(document, [0.4, 0.2, 0.2, 0.2])
+    assert "far from G-optimal: worst leverage 5" in str(verdict_on(document))
+
+
+def test_a_share_for_lags_in_hindsight_is_rejected_or_on_trust(documents):
+    for share, complaint in ((0.0, ""), (0.2, ""), (1.0, "lag_share"), (-0.5, "lag_share"), (7.0, "lag_share")):
+        document = deepcopy(documents["optimal"])
+        if complaint:
+            document["proof"]["lag_share"] = share
+        else:
+            document = rebuilt_prior(document, lag_share=share)
+        found = verdict_on(document)
+        assert found.valid == (not complaint), found
+        assert f"{complaint} must be at least 0 and below 1" in str(found) or on_trust(document, SHARE)
+
+
+def test_a_list_of_pairs_in_hindsight_is_rejected_or_on_trust(documents):
+    for more, valid in ((0, True), (1, False), (5, True)):  # those of the design, one more, all
+        document = deepcopy(documents["optimal"])
+        samples = document["proof"]["samples"]
+        pairs, cells, squares = (array(samples[key]) for key in ("pairs", "cells", "squares"))
+        others = np.setdiff1d(np.arange(8), pairs)[:more]
+        every = np.union1d(pairs, others)
+        position = np.searchsorted(every, pairs)
+        stored(position[cells // 4] * 4 + cells % 4, samples["cells"])
+        wide = np.zeros((1, len(every)))
+        wide[:, position] = squares
+        samples["squares"]["shape"] = list(wide.shape)
+        samples["pairs"]["shape"] = [len(every)]
+        stored(wide, samples["squares"])
+        stored(every, samples["pairs"])
+        found = verdict_on(document)
+        assert found.valid == valid, found
+        assert on_trust(document, PAIRS) if valid else "neither those of the design nor all" in str(found)
+        document["run"]["own_data"] = 10  # then other pairs may have been sampled
+        assert verdict_on(document).valid
+
+
+def test_lags_have_to_lie_apart():
+    document = json.loads((OLD / "lag-P.json").read_text())
+    lag = document["proof"]["lag"]
+    assert verdict_on(document).valid
+    lag["number"], lag["started"] = 9, 200
+    assert "lag 9 cannot have started after 200 samples" in str(verdict_on(document))
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in OLD.glob("*.json")))
+def test_certificates_of_earlier_programs_are_still_valid(file):
+    """Written before weights, designs and shares were listed, and with a fixed margin against rounding."""
+    found = verify(OLD / file)
+    assert found.valid, found.reasons
+    if found.theorem[0] in "TPF":
+        assert all(any(words in item for item in found.trusted) for words in (DESIGN, PAIRS, SHARE))
+    assert any(WEIGHTS in item for item in found.trusted) == (file == "weighted.json")
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

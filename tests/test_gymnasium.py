@@ -103,7 +103,7 @@ def test_values_of_taxi_are_those_of_the_environment(toys):
     live = sorted(visited(toys["taxi"]))
     assert len(live) == 400
     assert model.problem.dimension == 2401
-    assert (model.reward_offset, model.reward_scale) == (-10.0, 30.0)
+    assert (model.units.reward_offset, model.units.reward_scale) == (-10.0, 30.0)
     expected = value_iteration(toys["taxi"])[live]
     assert model.env_values(normalised_values(model))[live] == pytest.approx(expected, abs=1e-9)
 
@@ -131,7 +131,7 @@ def test_losses_scale_with_the_rewards(toys):
     live = sorted(visited(env))
     own = np.linalg.solve(np.eye(48) - GAMMA * transitions, rewards)
     loss = (value_iteration(env) - own)[live].max()
-    assert model.reward_scale * mdp.loss(policy) == pytest.approx(loss)
+    assert model.units.reward_scale * mdp.loss(policy) == pytest.approx(loss)
     assert model.env_values(mdp.policy_values(policy))[live] == pytest.approx(own[live])
 
 
@@ -153,7 +153,7 @@ def test_samples_are_distributed_as_steps_are(toys, name):
             following, reward, terminated = table_step(env, state, action)
             arrival = end if terminated else following
             counts[arrival] += 1
-            rewards[arrival] += (reward - model.reward_offset) / model.reward_scale
+            rewards[arrival] += (reward - model.units.reward_offset) / model.units.reward_scale
         seen = shares > 0
         assert (counts[~seen] == 0).all()
         assert seen.sum() == 1 or chisquare(counts[seen], draws * shares[seen]).pvalue > 1e-4
@@ -217,7 +217,7 @@ def test_a_task_without_end_gets_none(gym):
     assert model.problem.states == 3
     assert model.problem.mask.tolist() == [[True, False], [True, True], [True, True]]
     assert model.problem.dimension == 5
-    assert (model.reward_offset, model.reward_scale) == (-3.0, 8.0)
+    assert (model.units.reward_offset, model.units.reward_scale) == (-3.0, 8.0)
     assert model.env_policy([0, 1, 0]).tolist() == [0, 1, 0]
     check_generative_model(model)
     ring = Ring(gym)
@@ -423,21 +423,22 @@ def test_states_that_behave_alike_share_their_samples(gym):
 def test_labels_say_what_the_numbers_mean(gym, toys):
     import json
 
-    lake = GymSimulator(gym.make("FrozenLake-v1"), discount=GAMMA).labels
+    lake = GymSimulator(gym.make("FrozenLake-v1"), discount=GAMMA).units.to_dict()
     assert lake["environment"] == "FrozenLake-v1"
     assert lake["states"] == [*range(16), "the end"]
     assert lake["actions"] == [0, 1, 2, 3]
-    assert GymSimulator(toys["cliff"], discount=GAMMA).labels["reward_scale"] == 100
+    assert GymSimulator(toys["cliff"], discount=GAMMA).units.reward_scale == 100
     states = [(np.int64(i),) for i in range(5)]
-    walked = GymSimulator(walk(gym), discount=0.8, states=states, reward_range=(-0.5, 2)).labels
+    walked = GymSimulator(walk(gym), discount=0.8, states=states, reward_range=(-0.5, 2)).units.to_dict()
     assert json.loads(json.dumps(walked)) == {
         "environment": "Walk",
         "states": [[0], [1], [2], [3], [4], "the end"],
         "actions": [1, 2],
         "reward_offset": -0.5,
         "reward_scale": 2.5,
+        "own_states": 5,
     }
-    assert "the end" not in GymSimulator(Ring(gym), discount=0.5).labels["states"]
+    assert "the end" not in GymSimulator(Ring(gym), discount=0.5).units.states
 
 
 def whole_table(outcome):
@@ -475,7 +476,7 @@ def test_rewards_on_the_way_out_count_and_those_beyond_do_not(gym):
         2: {0: [(1.0, 2, 99.0, True)], 1: [(1.0, 0, -99.0, False)]},
     }
     model = GymSimulator(ring, discount=0.9)
-    assert (model.reward_offset, model.reward_scale) == (0.0, 7.0)
+    assert (model.units.reward_offset, model.units.reward_scale) == (0.0, 7.0)
     assert model.env_values(model.truth().values)[:2] == pytest.approx([7.0, 6.3])
 
 
@@ -619,7 +620,7 @@ def assert_within(result, env, discount: float, epsilon: float) -> None:
 def test_epsilon_is_in_the_units_of_the_environment(toys):
     """The cliff's rewards span 100: asking for 10 asks for 0.1 of the normalised problem."""
     model = GymSimulator(toys["cliff"], discount=0.3)
-    assert model.reward_scale == 100
+    assert model.units.reward_scale == 100
     result = bp.identify(model, epsilon=10.0, delta=0.1, seed=0, max_samples=10**5)
     study = bp.Study(model.problem, epsilon=0.1, delta=0.1, seed=0, max_samples=10**5)
     plain = bp.drive(study, bp.ExactSimulator(model.truth()))
@@ -641,4 +642,11 @@ def test_a_certificate_names_the_states_and_actions_of_the_environment(gym, tmp_
     labels = json.loads((tmp_path / "certificate.json").read_text())["problem"]["labels"]
     assert labels["states"] == [*range(16), "the end"]
     assert labels["actions"] == [0, 1, 2, 3]
-    assert bp.Study.resume(tmp_path / "run.db").labels == labels
+    assert bp.Study.resume(tmp_path / "run.db").units.states == labels["states"]
+
+
+def test_a_policy_has_the_same_shape_from_identify_and_from_resume(gym, tmp_path):
+    model = GymSimulator(gym.make("FrozenLake-v1"), discount=0.8)
+    result = bp.identify(model, epsilon=3.0, delta=0.1, seed=0, store=tmp_path / "run.db")
+    assert result.policy.shape == (16,)
+    np.testing.assert_array_equal(bp.Study.resume(tmp_path / "run.db").result().policy, result.policy)

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from dataclasses import asdict
+from html import escape
 from html.parser import HTMLParser
 from math import inf
 from pathlib import Path
@@ -209,7 +210,7 @@ def test_a_certified_study(certified):
     account = from_store(certified)
     result = json.loads(run("studies", str(certified), "--json").stdout)[0]["result"]
     assert outline.facts["Simulator calls"] == str(result["samples"])
-    assert float(outline.facts["Certified ε"]) == result["certified_epsilon"] == account.epsilon
+    assert float(outline.facts["Certified ε"]) == result["epsilon"] == account.epsilon
     assert outline.facts["Seed"] == "0"
     headline = words.headline(account, float(outline.facts["Lower bound for any algorithm"]))
     assert "Lower bound if every step is sampled equally often" not in outline.facts
@@ -234,8 +235,10 @@ def test_the_commands_on_the_page_make_and_check_a_certificate(certified, tmp_pa
     for command in commands:
         done = run(*command.split()[1:])
         assert done.returncode == 0, done.stderr
-    outline = check_page(report.report_page(tmp_path / "certificate.json"))
-    assert policy_of(outline) == policy_of(check_page(page))
+    of_file = report.report_page(tmp_path / "certificate.json")
+    assert policy_of(check_page(of_file)) == policy_of(check_page(page))
+    for item in bp.verify(tmp_path / "certificate.json").trusted[1:]:
+        assert escape(item) in of_file
     with_model = report.report_page(tmp_path / "certificate.json", model=bp.instances.load("two-state"))
     assert "no algorithm could do with fewer" in with_model
 
@@ -427,7 +430,8 @@ def test_values_are_in_the_units_of_the_environment():
     pulls = bp.Pulls(problem.pairs, np.full((1, len(problem.pairs)), 10_000))
     tally = simulator.sample(pulls, np.random.default_rng(0))
     policy = truth.policy.reshape(1, -1)
-    found = report.estimate(problem, tally, policy, scale=simulator.reward_scale, offset=simulator.reward_offset)
+    units = simulator.units
+    found = report.estimate(problem, tally, policy, scale=units.reward_scale, offset=units.reward_offset)
     own = simulator.env_values(truth.policy_values(truth.policy))
     np.testing.assert_allclose(found.values[0, : len(own)], own, atol=1e-3)
     assert found.values.min() < -1
@@ -436,12 +440,12 @@ def test_values_are_in_the_units_of_the_environment():
 def test_hostile_labels_are_text_and_those_that_do_not_fit_are_left_out(tmp_path):
     problem = bp.instances.load("two-state").problem
     labels = {"environment": HOSTILE, "states": [HOSTILE, [1, {"a": "é"}]], "actions": ["left", "right", "none"]}
-    read = Labels.read(labels, problem)
+    read = Labels.of(bp.Units(**labels), problem)
     assert read.state(1) == '[1, {"a": "é"}]'
     assert read.action(1) == "1"  # three names for two actions
-    assert Labels.read([3], problem) == Labels()
+    assert Labels.of(bp.Units(states=3), problem) == Labels()
     path = tmp_path / "run.db"
-    study = bp.Study(problem, epsilon=0.5, delta=0.1, algorithm="tight", seed=0, store=path, labels=labels)
+    study = bp.Study(problem, epsilon=0.5, delta=0.1, algorithm="tight", seed=0, store=path, units=bp.Units(**labels))
     advance(study, 30)
     study.close()
     page = report.report_page(path)
@@ -654,6 +658,6 @@ def test_values_of_an_own_simulator_are_in_its_units(tmp_path):
     simulator = bp.CallableSimulator(problem, lambda state, action, rng: (10.0, state), reward_range=(-5.0, 15.0))
     bp.identify(simulator, epsilon=5, delta=0.1, algorithm="tight", seed=0, store=tmp_path / "run.db")
     account = accounts.from_store(tmp_path / "run.db")
-    low, high = account.reward_range
+    low, high = account.settings.units.reward_range
     found = report.estimate(account.problem, account.tally, account.policy, scale=high - low, offset=low)
     np.testing.assert_allclose(found.values, 20.0, atol=0.05)

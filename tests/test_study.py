@@ -147,7 +147,7 @@ def test_a_spent_budget_is_an_outcome(mdp, budget):
     assert 0.9 * budget - 20 <= result.samples <= budget
     mdp.loss(result.policy)  # a policy all the same
     assert "budget" in result.explanation
-    assert result.to_dict()["certified_epsilon"] is None
+    assert result.to_dict()["epsilon"] is None
 
 
 def test_time_budget():

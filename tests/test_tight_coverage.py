@@ -220,7 +220,7 @@ def test_certificates_without_widths_are_wrong(monkeypatch):
 class InCents(ExactSimulator):
     """The same model for someone whose rewards lie in [0, 0.02]."""
 
-    reward_scale, reward_offset = 0.02, 0.0
+    units = bp.Units(reward_scale=0.02)
 
 
 def test_a_span_that_the_user_vouches_for_is_in_the_users_units():
@@ -230,13 +230,13 @@ def test_a_span_that_the_user_vouches_for_is_in_the_users_units():
     transitions[1, :, 1] = transitions[2, :, 2] = 1.0
     rewards = np.array([[0.0, 0.0], [1.0, 0.9], [0.1, 0.0]])
     mdp, failures, runs, delta = tabular_mdp(transitions, rewards, discount=0.9), 0, 30, 0.02
-    span = float(np.ptp(mdp.values)) * InCents.reward_scale
+    span = float(np.ptp(mdp.values)) * InCents.units.reward_scale
     tight = Tight(value_span=span, check_ratio=1.8)
     for seed in range(runs):
         asked = {"epsilon": 0.0, "delta": delta, "algorithm": tight, "seed": seed, "max_samples": 30_000}
         result = bp.identify(InCents(mdp), **asked)
         failures += any(
-            mdp.loss(check.policy[0]) * InCents.reward_scale > check.epsilon + 1e-12 for check in result.checks
+            mdp.loss(check.policy[0]) * InCents.units.reward_scale > check.epsilon + 1e-12 for check in result.checks
         )
     assert binomtest(failures, runs, delta, alternative="greater").pvalue > 1e-3
 

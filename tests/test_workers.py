@@ -120,7 +120,7 @@ def test_failures_that_may_depend_on_outcomes_are_said_wherever_the_claim_is(tmp
     assert "the simulator failed" in warning
     assert "biased" in result.explanation
     again = bp.Study.resume(store)
-    assert again.failures > 0
+    assert again.settings.failures > 0
     assert again.result().warnings == result.warnings
     result.save(file)
     assert bp.verify(file).warnings == [warning]

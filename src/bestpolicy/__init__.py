@@ -23,6 +23,7 @@ from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import Problem
+from bestpolicy.problem.units import Units
 from bestpolicy.run import drive, identify
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import CallableSimulator, ExactSimulator, GenerativeModel, GymSimulator
@@ -55,6 +56,7 @@ __all__ = [
     "StoreError",
     "Study",
     "Tally",
+    "Units",
     "Verification",
     "__version__",
     "bounds",

@@ -31,10 +31,11 @@ import numpy as np
 import scipy
 
 from bestpolicy._version import __version__
-from bestpolicy.design import whiten
+from bestpolicy.design import g_optimal_design, whiten
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import write_file
+from bestpolicy.problem.units import Units
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.study.store import Store
@@ -43,6 +44,7 @@ from bestpolicy.verification.reading import FORMAT, VERSION, digest
 
 if TYPE_CHECKING:
     from bestpolicy.study import Result
+    from bestpolicy.study.settings import Settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +54,7 @@ class Origin:
     Attributes
     ----------
     problem : Problem
-    settings : dict
-        Everything that decided the run but the problem and the answers.
+    settings : Settings
     store : path, optional
         The file of studies that it is in.
     own_samples : int
@@ -63,7 +64,7 @@ class Origin:
     """
 
     problem: Problem
-    settings: dict[str, Any]
+    settings: Settings
     store: str | os.PathLike[str] | None
     own_samples: int = 0
     prove: Callable[[], dict[str, Any] | None] | None = None
@@ -112,7 +113,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "discount": problem.discount,
             "horizon": problem.horizon,
             "fingerprint": problem.fingerprint,
-            "labels": settings["labels"],
+            "labels": _labels(settings.units),
         },
         "claim": {
             "policy": _encoded(check.policy, "<i8"),
@@ -120,15 +121,15 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "asked_epsilon": result.asked_epsilon,
             "asked_was_certified": result.certified,
             "delta": result.delta,
-            "reward_scale": settings["reward_scale"],
-            "reward_offset": settings["reward_offset"],
+            "reward_scale": settings.units.reward_scale,
+            "reward_offset": settings.units.reward_offset,
             "theorem": theorem,
             "rule": result.rule,
         },
-        "proof": {} if theorem == "no choice" else _proof(problem, proof, settings["parameters"]),
+        "proof": {} if theorem == "no choice" else _proof(problem, proof, settings.parameters),
         "run": {
             "algorithm": result.algorithm,
-            "parameters": {name: _finite(value) for name, value in settings["parameters"].items()},
+            "parameters": {name: _finite(value) for name, value in settings.parameters.items()},
             "seed": result.seed,
             "samples": result.samples,
             "own_data": origin.own_samples,
@@ -157,9 +158,11 @@ def count_attempts(origin: Origin) -> int:
 
 
 def _proof(problem: Problem, proof: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
-    features, design = problem.pair_features, proof["design"]
+    features, tolerance = problem.pair_features, parameters.get("design_tolerance", 1e-3)
+    design = proof.get("design") or g_optimal_design(features, tolerance=tolerance)
+    transform = proof.get("transform")  # of the rule, if it had to correct the rounding of the algorithm's
     shared = {
-        "transform": _encoded(whiten(features, design).transform, "<f8"),
+        "transform": _encoded(whiten(features, design).transform if transform is None else transform, "<f8"),
         "design_pairs": _encoded(problem.pairs[design.indices], "<i8"),
         "design_weights": _encoded(design.weights, "<f8"),
     }
@@ -185,7 +188,7 @@ def _samples(tally: Tally, evidence: Evidence | None) -> dict[str, Any]:
     """Sums over samples; of the next states only those that occurred."""
     cells = np.flatnonzero(tally.next_counts)
     weighted = None
-    if evidence is not None and not np.array_equal(evidence.inverse_weights, tally.pulls):
+    if evidence is not None and not evidence.unweighted:
         weighted = {
             "weights": _encoded(evidence.inverse_weights, "<f8"),
             "weights_squared": _encoded(evidence.inverse_squares, "<f8"),
@@ -210,16 +213,37 @@ def _assumptions(proof: dict[str, Any]) -> list[dict[str, Any]]:
         {"assumption": "transition probabilities and mean rewards are linear in the features", "checked": False},
         {"assumption": "samples are independent given the sampled pairs", "checked": False},
     ]
+    if proof["theorem"] == "no choice":
+        return found
+    before = ["δ and the design were fixed before sampling"]
+    if proof["theorem"] != "R":
+        before += [
+            "the list of pairs that might be sampled was fixed before sampling",
+            "lag_share, and whether ε = 0 was asked, were fixed before sampling",
+        ]
+        if not proof["evidence"].unweighted:
+            before.append("the weights of the samples in the regression were fixed before the samples were drawn")
+    lag = proof.get("lag")
+    if lag is not None:
+        what = {"T": "the prior", "P": "the prior and the policy", "F": "the prior, the policy and the function V"}
+        started = f"{lag['started']:,} simulator calls"
+        before.append(f"{what[proof['theorem']]} of lag {lag['number']} were chosen from the first {started} only")
     span = proof.get("value_span", inf)
     if isfinite(span) and proof["theorem"] == "T":
-        found.append({"assumption": f"optimal values differ by at most {span!r} between states", "checked": False})
-    return found
+        before.append(f"optimal values differ by at most {span!r} between states")
+    return found + [{"assumption": assumption, "checked": False} for assumption in before]
 
 
 def _encoded(array: Any, dtype: str) -> dict[str, Any]:
     own = np.ascontiguousarray(array, dtype=dtype)
     packed = base64.b64encode(zlib.compress(own.tobytes()))  # features are often mostly zeros
     return {"dtype": dtype, "shape": list(own.shape), "data": packed.decode("ascii")}
+
+
+def _labels(units: Units) -> dict[str, Any] | None:
+    """Names of states and actions, and what rewards mean; None where nothing has a name."""
+    known = {name: value for name, value in units.to_dict().items() if value}
+    return known if units.states or units.actions else None
 
 
 def _finite(value: Any) -> Any:

@@ -8,6 +8,7 @@ simulator, so the same generator serves a loop in this process, a pool of worker
 from __future__ import annotations
 
 from dataclasses import asdict, is_dataclass
+from inspect import signature
 from typing import Any
 
 from bestpolicy.algorithms.adaptive import Adaptive
@@ -60,10 +61,24 @@ def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algor
             hint = did_you_mean(algorithm, ALGORITHMS)
             raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
         algorithm = ALGORITHMS[algorithm]()
+    if isinstance(algorithm, type) or not hasattr(algorithm, "run"):
+        known = ", ".join(ALGORITHMS)
+        raise InvalidInput(f"algorithm must be an Algorithm or the name of one ({known}). Got {algorithm!r} instead.")
+    _require_task(algorithm)
     reason = algorithm.unsuitable(problem)
     if reason:
         raise InvalidInput(f"algorithm {algorithm.name!r} cannot run on this problem: {reason}")
     return algorithm
+
+
+def _require_task(algorithm: Algorithm) -> None:
+    """Refuse an algorithm that was written for the first versions, with a word on what has changed."""
+    known = signature(algorithm.run).parameters.values()
+    if sum(one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty for one in known) > 1:
+        raise InvalidInput(
+            f"run of algorithm {algorithm.name!r} must take one argument, a Task: write `def run(self, task)` and take "
+            "task.problem, task.epsilon, task.delta, task.rng and task.own_data instead of five arguments."
+        )
 
 
 def make_algorithm(name: str, parameters: dict[str, Any]) -> Algorithm:

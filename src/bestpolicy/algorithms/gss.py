@@ -93,7 +93,7 @@ class GSS:
             if check.passed:
                 break
         assert check is not None
-        return replace(check, proof={"theorem": "R", "tally": data, "design": design} if check.passed else None)
+        return replace(check, proof=rule.proof(data) | {"design": design} if check.passed else None)
 
     def stopping_rule(self, whitened: Problem, epsilon: float, delta: float) -> PaperRule:
         """Theorem R, or R-E for episodic problems."""

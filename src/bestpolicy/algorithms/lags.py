@@ -82,7 +82,7 @@ class Lags:
         samples = evidence.tally.samples
         stuck = verdict.propagation is not None and not len(verdict.metrics)  # Theorem T cannot speak at all
         recent = bool(self.active) and samples < _LAG_RATIO * self.active[-1].started
-        if recent or not verdict.slopes.any() or (reached < _IN_SIGHT and not stuck):
+        if self.delta == 0 or recent or not verdict.slopes.any() or (reached < _IN_SIGHT and not stuck):
             return None
         number = self.started + 1
         growth = 0.5 / max(reached, 0.18) ** 2

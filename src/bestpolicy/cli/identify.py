@@ -125,7 +125,7 @@ def run_study(
         with Progress(err) as progress, stop_politely(study):
             result = drive(
                 study,
-                ExactSimulator(mdp, rewards=study.origin["rewards"]),  # type: ignore[arg-type]
+                ExactSimulator(mdp, rewards=study.settings.origin["rewards"]),  # type: ignore[arg-type]
                 max_seconds=max_seconds,
                 executor=executor,
                 progress=progress.show,

@@ -14,7 +14,7 @@ from bestpolicy.cli.progress import Replay
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.study import Study
-from bestpolicy.study.forecast import forecast_from_settings
+from bestpolicy.study.forecast import stored_forecast
 from bestpolicy.study.store import Store
 
 
@@ -39,15 +39,15 @@ def resume(
 ) -> int:
     """Go on with a study from its FILE; the result is bit for bit that of an uninterrupted run.
 
-    A study that has ended is answered from its file at once. Any other is replayed first, which takes as long as its
-    looks at the data took, without the simulator. Exit codes are those of `bestpolicy identify`.
+    A study that has ended is answered from its file at once. Any other takes up what its file says was asked, answered
+    and decided, on whatever machine. Exit codes are those of `bestpolicy identify`.
 
     For a simulator of your own, use `bestpolicy.Study.resume` and `bestpolicy.drive` in Python.
     """
     with Replay(notes()) as replay:
         study = Study.resume(file, name, max_samples=max_samples, progress=replay.show)
     try:
-        source = model or study.origin.get("model", "")
+        source = model or study.settings.origin.get("model", "")
         mdp = _model_of(study, file, source, given=model is not None)
         return run_study(study, mdp, source, file, max_seconds, workers, certificate, as_json)
     finally:
@@ -57,7 +57,7 @@ def resume(
 def _model_of(study: Study, file: str, source: str, given: bool) -> LinearMDP | None:
     """Load the model of a study; a study that has ended can do without it."""
     needed = given or not study.done
-    if "model" not in study.origin:
+    if "model" not in study.settings.origin:
         if not needed:
             return None
         raise InvalidInput(
@@ -72,7 +72,7 @@ def _model_of(study: Study, file: str, source: str, given: bool) -> LinearMDP | 
         raise InvalidInput(
             f"the model of this study cannot be loaded: {error} If it has moved: --model PATH."
         ) from None
-    if mdp.fingerprint == study.origin["fingerprint"]:
+    if mdp.fingerprint == study.settings.origin["fingerprint"]:
         return mdp
     if not needed:
         return None
@@ -90,7 +90,7 @@ def studies(file: str, as_json: bool) -> None:
     with Store(file) as store:
         numbers = [store.find(name) for name in store.names()]
         records = [(store.read(n), store.problem(n), store.trace(n)) for n in numbers]
-    listed = [(r, forecast_from_settings(r.settings, problem, checks)) for r, problem, checks in records]
+    listed = [(r, stored_forecast(r.settings, problem, checks)) for r, problem, checks in records]
     if as_json:
         echo_json([asdict(record) | {"forecast": expected} for record, expected in listed])
         return
@@ -100,14 +100,14 @@ def studies(file: str, as_json: bool) -> None:
         known = last.get("epsilon")
         table.add_row(
             record.name,
-            record.settings["algorithm"],
-            f"{record.settings['epsilon']:g}",
-            f"{record.settings['delta']:g}",
+            record.settings.algorithm,
+            f"{record.settings.asked_epsilon:g}",
+            f"{record.settings.delta:g}",
             f"{record.samples:,}",
             "–" if known is None else f"{known:g}",
             "too early" if expected is None else f"{expected:.2g}",
             (record.result["outcome"] if record.result else "not over")
-            + (", in doubt" if record.settings.get("warnings") else ""),
+            + (", in doubt" if record.settings.doubts else ""),
             record.created,
         )
     output().print(table)

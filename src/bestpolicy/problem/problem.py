@@ -155,7 +155,14 @@ class Problem:
         other = Problem(features, discount=self.discount, horizon=self.horizon, mask=self.mask)
         # Rounding may tell apart what is identical: which actions are the same is decided in the user's coordinates.
         other.__dict__["distinct"] = self.distinct
+        other.__dict__["_source"] = self.source
         return other
+
+    @property
+    def source(self) -> Problem:
+        """The problem in the coordinates that were given first; itself, unless `with_features` made it."""
+        source: Problem = self.__dict__.get("_source", self)
+        return source
 
     def stage_policy(self, policy: ArrayLike) -> IntArray:
         """Validate a policy (S,) or (H, S) and return it with the stage axis, (stages, S)."""

@@ -166,9 +166,8 @@ def describe_study(
     bound, in_rounds = known_bound, None
     if mdp is not None and bounds and account.samples:
         settings = account.settings
-        asked = settings["epsilon"] / settings.get("reward_scale", 1.0)
-        rewards = settings.get("origin", {}).get("rewards", "bernoulli")
-        found = lower_bound(mdp, asked, settings["delta"], max_seconds=BOUND_SECONDS, rewards=rewards)
+        rewards: Any = settings.origin.get("rewards", "bernoulli")
+        found = lower_bound(mdp, settings.epsilon, settings.delta, max_seconds=BOUND_SECONDS, rewards=rewards)
         bound = found.samples_lower_bound
         in_rounds = mdp.problem.stages * found.rounds_lower_bound if mdp.problem.stages > 1 else None
     if bound is not None and not 1 <= bound < float("inf"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -19,10 +19,12 @@ from bestpolicy.certificate import count_attempts
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
+from bestpolicy.problem.units import Units
 from bestpolicy.report.labels import Labels
 from bestpolicy.samples import Tally
 from bestpolicy.study import Outcome, Result
-from bestpolicy.study.forecast import forecast_from_settings
+from bestpolicy.study.forecast import stored_forecast
+from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import Store
 from bestpolicy.verification import Verification, verify_text
 from bestpolicy.verification.reading import Node, parse
@@ -39,8 +41,7 @@ class Account:
     name : str
         Of the study; may be hostile.
     problem : Problem
-    settings : dict
-        As `Study.settings` has them: epsilon, delta, algorithm, parameters, seed, origin, reward_scale, labels, …
+    settings : Settings
     samples, rounds : int
     certified : bool
         Whether what was asked is certified.
@@ -71,7 +72,7 @@ class Account:
 
     name: str
     problem: Problem
-    settings: dict[str, Any]
+    settings: Settings
     samples: int
     rounds: int
     certified: bool
@@ -91,12 +92,6 @@ class Account:
     seconds: float | None = None
 
     @property
-    def reward_range(self) -> tuple[float, float]:
-        """Lowest and highest reward, in the user's units."""
-        low = float(self.settings.get("reward_offset", 0.0))
-        return low, low + float(self.settings.get("reward_scale", 1.0))
-
-    @property
     def over(self) -> bool:
         """Whether the run has ended."""
         return self.outcome != Outcome.RUNNING
@@ -109,12 +104,12 @@ class Account:
     @property
     def model(self) -> str:
         """What the study remembers its model as; empty if nothing."""
-        return str(self.settings.get("origin", {}).get("model", ""))
+        return str(self.settings.origin.get("model", ""))
 
     @cached_property
     def labels(self) -> Labels:
         """What states and actions are called."""
-        return Labels.read(self.settings.get("labels"), self.problem)
+        return Labels.of(self.settings.units, self.problem)
 
     @property
     def subject(self) -> str:
@@ -148,9 +143,9 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
         policy=trace[-1].policy if trace else None,
         tally=_total([*parts, *([] if own is None else [own])]),
         versions=record.versions,
-        forecast=None if outcome in _ENDS else forecast_from_settings(record.settings, problem, trace),
+        forecast=None if outcome in _ENDS else stored_forecast(record.settings, problem, trace),
         attempts=max(1, prints.count(record.fingerprint)),
-        warnings=tuple(record.settings.get("warnings", ())),
+        warnings=record.settings.doubts,
         source=os.fspath(path),
         created=record.created,
         seconds=result.get("seconds"),
@@ -170,7 +165,7 @@ def from_result(result: Result, model: str = "") -> Account:
     return Account(
         name="",
         problem=origin.problem,
-        settings=origin.settings | {"origin": origin.settings["origin"] or {"model": model}},
+        settings=replace(origin.settings, origin=origin.settings.origin or {"model": model}),
         samples=result.samples,
         rounds=result.rounds,
         certified=result.certified,
@@ -181,9 +176,7 @@ def from_result(result: Result, model: str = "") -> Account:
         policy=None if last is None else last.policy,
         tally=tally,
         versions=_versions(),
-        forecast=None
-        if result.outcome in _ENDS
-        else forecast_from_settings(origin.settings, origin.problem, result.checks),
+        forecast=None if result.outcome in _ENDS else stored_forecast(origin.settings, origin.problem, result.checks),
         attempts=count_attempts(origin),
         warnings=result.warnings,
         source="" if origin.store is None else os.fspath(origin.store),
@@ -209,16 +202,18 @@ def from_certificate(text: str, path: str) -> Account:
     return Account(
         name="",
         problem=problem,
-        settings={
-            "epsilon": claim.number("asked_epsilon", 0.0, 1e300),
-            "delta": claim.number("delta", 0.0, 1.0),
-            "algorithm": run.text("algorithm"),
-            "parameters": run.child("parameters").fields,
-            "seed": run.whole("seed", 0, 10**30),
-            "reward_scale": claim.number("reward_scale", 1e-300, 1e300),
-            "reward_offset": claim.number("reward_offset", -1e300, 1e300),
-            "labels": stated.fields.get("labels"),
-        },
+        settings=Settings(
+            claim.number("asked_epsilon", 0.0, 1e300),
+            claim.number("delta", 0.0, 1.0),
+            run.text("algorithm"),
+            run.child("parameters").fields,
+            run.whole("seed", 0, 10**30),
+            units=Units(
+                claim.number("reward_scale", 1e-300, 1e300),
+                claim.number("reward_offset", -1e300, 1e300),
+                **_names(stated.fields.get("labels")),
+            ),
+        ),
         samples=verification.samples,
         rounds=run.whole("rounds", 0),
         certified=claim.fields.get("asked_was_certified") is True,
@@ -238,13 +233,18 @@ def from_certificate(text: str, path: str) -> Account:
 
 def remembered_model(account: Account) -> LinearMDP | None:
     """Load the model that a study says it ran on, if it is still there and still the same."""
-    origin = account.settings.get("origin", {})
     name = account.model
     try:
         mdp = LinearMDP.load(name) if name.endswith(".npz") else instances.load(name)
     except BestPolicyError:
         return None
-    return mdp if mdp.fingerprint == origin.get("fingerprint") else None
+    return mdp if mdp.fingerprint == account.settings.origin.get("fingerprint") else None
+
+
+def _names(labels: Any) -> dict[str, Any]:
+    """Names of states and actions in a certificate; they may be hostile."""
+    known = labels if isinstance(labels, dict) else {}
+    return {name: known[name] for name in ("states", "actions", "environment") if name in known}
 
 
 def _total(parts: list[Tally]) -> Tally | None:

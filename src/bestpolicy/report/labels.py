@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bestpolicy.problem import Problem
+from bestpolicy.problem.units import Units
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,10 @@ class Labels:
     actions: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, stated: Any, problem: Problem) -> Labels:
-        """Take the labels of a study or a certificate; what does not fit the problem is left out."""
-        if not isinstance(stated, dict):
-            return cls()
+    def of(cls, units: Units, problem: Problem) -> Labels:
+        """Take the names of a study or a certificate; what does not fit the problem is left out."""
         return cls(
-            str(stated.get("environment") or ""),
-            _texts(stated.get("states"), problem.states),
-            _texts(stated.get("actions"), problem.actions),
+            str(units.environment or ""), _texts(units.states, problem.states), _texts(units.actions, problem.actions)
         )
 
     def state(self, number: int) -> str:

@@ -31,7 +31,7 @@ from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
 from bestpolicy.study import Outcome
-from bestpolicy.study.result import is_about_failures
+from bestpolicy.study.settings import is_about_failures
 
 _CHECKS_SHOWN = 300
 _HOW_TO_TEST = "identify(..., diagnose=n) tests it from samples"
@@ -59,7 +59,7 @@ def study_part(
     policy, labels = account.policy, account.labels
     found = None
     if account.tally is not None and policy is not None:
-        low, high = account.reward_range
+        low, high = account.settings.units.reward_range
         found = estimate(account.problem, account.tally, policy, scale=high - low, offset=low)
     loss = None if mdp is None or account.policy is None else _true_loss(mdp, account)
     return {
@@ -88,8 +88,8 @@ def _facts(account: Account, lower_bound: float | None, rounds_bound: float | No
     size = f"{problem.states:,} states, {problem.actions} actions, {problem.dimension} features"
     facts = [
         Fact("Certified ε", words.at_most(account.epsilon) if account.epsilon < inf else "nothing", account.epsilon),
-        Fact("Asked ε", words.figure(settings["epsilon"]), settings["epsilon"]),
-        Fact("Allowed probability of error δ", words.figure(settings["delta"]), settings["delta"]),
+        Fact("Asked ε", words.figure(settings.asked_epsilon), settings.asked_epsilon),
+        Fact("Allowed probability of error δ", words.figure(settings.delta), settings.delta),
         Fact("Simulator calls", words.count(account.samples), account.samples),
     ]
     if lower_bound is not None:
@@ -102,10 +102,10 @@ def _facts(account: Account, lower_bound: float | None, rounds_bound: float | No
     if loss is not None:
         facts.append(Fact("True loss (the model is known)", words.figure(loss, 3), loss))
     facts += [
-        Fact("Algorithm", str(settings["algorithm"])),
+        Fact("Algorithm", settings.algorithm),
         Fact("Statement that certifies", account.rule if account.epsilon < inf else "–"),
         Fact("Problem", f"{size}, {problem.time_description}"),
-        Fact("Seed", str(settings["seed"]), settings["seed"]),
+        Fact("Seed", str(settings.seed), settings.seed),
     ]
     if account.seconds is not None:
         facts.append(Fact("Seconds", words.figure(account.seconds, 3), account.seconds))
@@ -130,7 +130,7 @@ def _progress(account: Account, lower_bound: float | None) -> Picture | None:
     drawn = [check for check in account.checks if check["statistic"]]
     if len(drawn) < (2 if account.finished else 1):  # one point shows nothing of how it was reached
         return None
-    looks, asked = len(account.checks), account.settings["epsilon"]
+    looks, asked = len(account.checks), account.settings.asked_epsilon
     figure = progress_figure(account.checks, asked=asked, forecast=account.forecast, lower_bound=lower_bound)
     description = (
         f"Curves over simulator calls, {words.counted(looks, 'check')}: {words.headline(account, lower_bound)}"
@@ -215,11 +215,15 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
         )
         for finding in findings
     ]
-    in_doubt = ("in doubt", "see the warning")
+    in_doubt, units = ("in doubt", "see the warning"), account.settings.units
     failed = any(is_about_failures(warning) for warning in account.warnings)
     independent = in_doubt if failed else ("taken on trust", "no file can show it")
     trusted = [
-        ("rewards lie in [{:g}, {:g}]".format(*account.reward_range), "checked", "every reward that was told"),
+        (
+            "rewards lie in [{:g}, {:g}]".format(*units.reward_range),
+            "checked",
+            "every reward that was told",
+        ),
         ("samples are independent given the sampled pairs, and none was lost for what came out", *independent),
     ]
     if mdp is None:
@@ -227,9 +231,12 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
         bent = any(not is_about_failures(warning) for warning in account.warnings)
         tested = in_doubt if bent else ("taken on trust", _HOW_TO_TEST)
         trusted.insert(1, (linear, *tested))
-    span = account.settings.get("parameters", {}).get("value_span", inf)
+    span = account.settings.parameters.get("value_span", inf)
     if isinstance(span, float) and isfinite(span):
         trusted.append((f"optimal values differ by at most {span:g} between states", "taken on trust", "value_span"))
+    if account.verification is not None:
+        # What the samples are has a line above; the rest had to be so before there were any.
+        trusted += [(item, "taken on trust", "no file can show it") for item in account.verification.trusted[1:]]
     return checked + trusted
 
 
@@ -241,7 +248,7 @@ def _commands(account: Account) -> list[tuple[str, str]]:
     commands = []
     if account.verification is not None:
         commands = [(check.replace("it", "the certificate", 1), f"bestpolicy verify {source}")]
-    elif account.epsilon < inf and _writes_certificates(settings["algorithm"]):
+    elif account.epsilon < inf and _writes_certificates(settings.algorithm):
         make, how = "Write a certificate, in Python", 'result.save("certificate.json")'
         if account.source and account.model:
             make = "Write a certificate from the stored samples"
@@ -252,20 +259,20 @@ def _commands(account: Account) -> list[tuple[str, str]]:
     if account.model:
         again = "Repeat the run: the same seed gives the same answer", _identify(account)
     else:
-        arguments = f"epsilon={settings['epsilon']!r}, delta={settings['delta']!r}, algorithm={settings['algorithm']!r}"
-        call = f"bestpolicy.identify(simulator, {arguments}, seed={settings['seed']})"
+        arguments = f"epsilon={settings.asked_epsilon!r}, delta={settings.delta!r}, algorithm={settings.algorithm!r}"
+        call = f"bestpolicy.identify(simulator, {arguments}, seed={settings.seed})"
         again = "Repeat the run, in Python: the same seed gives the same answer", call
     return [*commands, again]
 
 
 def _identify(account: Account) -> str:
     settings = account.settings
-    parts = [f"bestpolicy identify {shlex.quote(account.model)} --epsilon {settings['epsilon']!r}"]
-    parts.append(f"--delta {settings['delta']!r} --algorithm {settings['algorithm']} --seed {settings['seed']}")
-    if settings.get("max_samples"):
-        parts.append(f"--max-samples {settings['max_samples']}")
-    if settings["origin"].get("rewards", "bernoulli") != "bernoulli":
-        parts.append(f"--rewards {settings['origin']['rewards']}")
+    parts = [f"bestpolicy identify {shlex.quote(account.model)} --epsilon {settings.asked_epsilon!r}"]
+    parts.append(f"--delta {settings.delta!r} --algorithm {settings.algorithm} --seed {settings.seed}")
+    if settings.max_samples:
+        parts.append(f"--max-samples {settings.max_samples}")
+    if settings.origin.get("rewards", "bernoulli") != "bernoulli":
+        parts.append(f"--rewards {settings.origin['rewards']}")
     return " ".join(parts)
 
 
@@ -284,8 +291,7 @@ def _resume(account: Account) -> str:
 def _true_loss(mdp: LinearMDP, account: Account) -> float:
     policy = account.policy
     assert policy is not None
-    scale = float(account.settings.get("reward_scale", 1.0))
-    return scale * mdp.loss(policy[0] if mdp.problem.horizon is None else policy)
+    return account.settings.units.reward_scale * mdp.loss(policy[0] if mdp.problem.horizon is None else policy)
 
 
 def _writes_certificates(algorithm: str) -> bool:

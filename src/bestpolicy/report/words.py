@@ -59,7 +59,7 @@ def headline(account: Account, lower_bound: float | None = None) -> str:
         floor_ = f"; no algorithm could do with fewer than {count(floor(lower_bound))} on average"
     if account.rule == "no state has two distinct actions":
         return "Every policy is optimal: no state has two distinct actions."
-    promise = f"with probability at least {percent(account.settings['delta'])}"
+    promise = f"with probability at least {percent(account.settings.delta)}"
     if account.warnings:
         promise += ", if the warning below can be dismissed"
     quality = "optimal" if account.epsilon == 0 else f"within {at_most(account.epsilon)} of optimal"
@@ -68,7 +68,7 @@ def headline(account: Account, lower_bound: float | None = None) -> str:
     if not account.checks and account.epsilon == inf:
         begun = "has just begun: " if not account.over else "ended before its first check: "
         return f"This study {begun}nothing is certified yet, after {calls}."
-    asked = account.settings["epsilon"]
+    asked = account.settings.asked_epsilon
     wanted = "an optimal one" if asked == 0 else f"one within {figure(asked)}"
     if account.epsilon < inf:
         return f"So far this policy is {quality} {promise}, from {calls}. Asked for was {wanted}."

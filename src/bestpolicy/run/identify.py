@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -18,6 +17,7 @@ from bestpolicy.algorithms import Algorithm
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError
 from bestpolicy.problem import Problem
+from bestpolicy.problem.units import Units
 from bestpolicy.run.workers import Crew, failed
 from bestpolicy.samples import Tally
 from bestpolicy.simulators import GenerativeModel
@@ -105,9 +105,7 @@ def identify(
         calls_per_query=calls_per_query,
         store=store,
         name=name,
-        reward_scale=getattr(model, "reward_scale", 1.0),
-        reward_offset=getattr(model, "reward_offset", 0.0),
-        labels=getattr(model, "labels", None),
+        units=Units.of(model),
         own_data=own_data,
     )
     if diagnose is not None:
@@ -121,7 +119,7 @@ def linearity_warnings(model: GenerativeModel, samples_per_pair: int, seed: int)
     """Test whether a simulator is linear in its features; return what to warn of."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
     report = check_linearity(model.problem, sample_for_diagnostics(model, samples_per_pair, rng))
-    return () if report.passed else (report.sentence(getattr(model, "reward_scale", 1.0)),)
+    return () if report.passed else (report.sentence(Units.of(model).reward_scale),)
 
 
 def drive(
@@ -142,10 +140,9 @@ def drive(
             "the simulator belongs to another problem than the study: features, mask, discount or horizon differ. "
             "Build it as it was when the study began."
         )
-    own = study.reward_offset, study.reward_scale
-    mapping = getattr(model, "reward_offset", own[0]), getattr(model, "reward_scale", own[1])
+    own, mapping = (units.reward_range for units in (study.units, Units.of(model, study.units)))
     if mapping != own:
-        was, now = (f"[{low:g}, {low + scale:g}]" for low, scale in (own, mapping))
+        was, now = (f"[{low:g}, {high:g}]" for low, high in (own, mapping))
         raise InvalidInput(
             f"the study maps rewards from {was} into [0, 1], the simulator from {now}: their samples must not be "
             "pooled. Give the reward_range with which the study began."
@@ -177,9 +174,7 @@ def drive(
         if study.done:
             study.close()
     logger.info("%s", study)
-    result = study.result()
-    in_own_terms = getattr(model, "env_policy", None)
-    return result if in_own_terms is None else replace(result, policy=in_own_terms(result.policy))
+    return study.result()
 
 
 def _answer_here(study: Study, model: GenerativeModel) -> None:

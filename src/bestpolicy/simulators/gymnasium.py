@@ -37,6 +37,7 @@ from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
+from bestpolicy.problem.units import Units
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators.environments import (
     checked_mask,
@@ -91,10 +92,8 @@ class GymSimulator:
         State i < n is ``states[i]``; state n, if there is one, is the end.
     states, actions : list
         The environment's own.
-    reward_scale, reward_offset : float
-        A reward of the environment is offset + scale · (normalised reward).
-    labels : dict
-        All this, ready for JSON.
+    units : Units
+        Its rewards, and all this, ready for JSON.
     """
 
     def __init__(
@@ -139,36 +138,34 @@ class GymSimulator:
             low, high = checked_range(reward_range)
         mask_array = _played(allowed, self._live, self.states, ends)
         low, high = (min(low, 0.0), max(high, 0.0)) if ends else (low, high)
-        self.reward_offset, self.reward_scale = low, (high - low) or 1.0
-        if not np.isfinite(self.reward_scale):
+        scale = (high - low) or 1.0
+        if not np.isfinite(scale):
             raise InvalidInput(f"rewards from {low:g} to {high:g} span more than a float can hold. Scale them down.")
         features_array = feature_array(features, self.states, self.actions, allowed & self._live[:, None], ends)
         self._problem = Problem(features_array, discount=discount, horizon=horizon, mask=mask_array)
         self._one_hot = isinstance(features, str)
         if tabular:
             # From here on the table is all that is needed, and it travels to workers more easily than `env`.
-            self._table, self._env = table.normalised(self._live, low, self.reward_scale), None
+            self._table, self._env = table.normalised(self._live, low, scale), None
         self._stepper = CallableSimulator(self._problem, self._step)
+        end = ["the end"] if self._problem.states > len(self.states) else []
+        self.units = Units(
+            scale,
+            low,
+            states=[plain(state) for state in self.states] + end,
+            actions=[plain(action) for action in self.actions],
+            environment=self._name,
+            own_states=len(self.states),
+        )
 
     def __repr__(self) -> str:
-        return f"GymSimulator({self.problem!r}, reward = {self.reward_offset:g} + {self.reward_scale:g}·normalised)"
+        units = self.units
+        return f"GymSimulator({self.problem!r}, reward = {units.reward_offset:g} + {units.reward_scale:g}·normalised)"
 
     @property
     def problem(self) -> Problem:
         """The normalised problem, the end included."""
         return self._problem
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        """What the problem's numbers mean in the environment, ready for JSON: states, actions and rewards."""
-        end = ["the end"] if self.problem.states > len(self.states) else []
-        return {
-            "environment": self._name,
-            "states": [plain(state) for state in self.states] + end,
-            "actions": [plain(action) for action in self.actions],
-            "reward_offset": self.reward_offset,
-            "reward_scale": self.reward_scale,
-        }
 
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
@@ -181,14 +178,14 @@ class GymSimulator:
 
     def env_policy(self, policy: ArrayLike) -> IntArray:
         """Return a policy of `problem` as the environment's own actions, one per state of `states`: (n,) or (H, n)."""
-        staged = self.problem.stage_policy(policy)[:, : len(self.states)]
-        own: IntArray = np.asarray(self.actions)[staged]
+        own = self.units.policy(self.problem.stage_policy(policy))
         return own[0] if self.problem.horizon is None else own
 
     def env_values(self, values: ArrayLike) -> FloatArray:
         """Return values of `problem`, (S,) or (H, S), in the environment's units and states: (n,) or (H, n)."""
         staged = np.asarray(values, dtype=np.float64).reshape(self.problem.stages, self.problem.states)
-        own: FloatArray = self.reward_scale * staged + self.reward_offset * self.problem.value_limits[:, None]
+        low, scale = self.units.reward_offset, self.units.reward_scale
+        own: FloatArray = scale * staged + low * self.problem.value_limits[:, None]
         return own[0, : len(self.states)] if self.problem.horizon is None else own[:, : len(self.states)]
 
     def truth(self) -> LinearMDP:
@@ -228,9 +225,9 @@ class GymSimulator:
         return self._normalised(float(reward)), self._position[key_of(arrival)]
 
     def _normalised(self, reward: float) -> float:
-        share = (reward - self.reward_offset) / self.reward_scale
+        share = (reward - self.units.reward_offset) / self.units.reward_scale
         if not 0.0 <= share <= 1.0:  # also catches NaN
-            raise InvalidInput(outside(reward, self.reward_offset, self.reward_scale))
+            raise InvalidInput(outside(reward, self.units.reward_offset, self.units.reward_scale))
         return share
 
     def _randomness(self, rng: np.random.Generator) -> Any:

@@ -18,6 +18,7 @@ from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy._numerics.inputs import function
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
 from bestpolicy.problem import Problem
+from bestpolicy.problem.units import Units
 from bestpolicy.samples import Pulls, Tally
 
 _BLOCK = 2**18
@@ -42,8 +43,8 @@ class CallableSimulator:
 
     Attributes
     ----------
-    reward_offset, reward_scale : float
-        high - low; `identify` takes ε, and reports it, in these units.
+    units : Units
+        `identify` takes ε, and reports it, in these units of reward.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class CallableSimulator:
         self.vectorized = vectorized
         self._takes_stage = _takes_stage(problem, step)
         self._low, self._high = _limits(reward_range)
-        self.reward_offset, self.reward_scale = self._low, self._high - self._low
+        self.units = Units.of_range((self._low, self._high))
 
     @property
     def problem(self) -> Problem:
@@ -78,7 +79,7 @@ class CallableSimulator:
                 measure = self._call_block if self.vectorized else self._call_each
                 rewards, next_states, failure = measure(states, actions, rng, extra)
                 done = len(rewards)
-                rewards = (rewards - self._low) / self.reward_scale
+                rewards = (rewards - self._low) / self.units.reward_scale
                 tally += Tally.from_samples(self.problem, states[:done], actions[:done], rewards, next_states, stage)
                 if failure is not None:
                     place = f"(state {states[done]}, action {actions[done]})" + (

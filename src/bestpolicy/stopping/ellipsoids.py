@@ -35,21 +35,29 @@ log(2/δ) + capacity) + √(2D).
 **Scales.** How large Σ_t will be is not known beforehand, so the lemmas are used for Γ_i = 4ⁱΓ_0, i = 0, 1,
 …, with confidence q_i δ each, Σ q_i = 1: nine tenths spread evenly over the first scales, the rest falling
 off. At any time, and for each direction, the best scale counts.
+
+**Rounding.** Eigenvalues of Γ⁻¹Σ̄ are raised by what they may have lost, 8dε·cond(Γ)·λ_max. The inverse that was
+computed, G', leaves I - G'G = R, so ‖G⁻¹v‖ ≤ ‖G'v‖(1 + δ') with δ' = ‖R‖/(1 - ‖R‖), and in the norm of H = Γ_i + Σ̄
+the relative error is √cond(H)·δ', where cond(H) ≤ cond(Γ)(4ⁱ + λ_max)/(4ⁱ + λ_min): widths grow by that much. The
+product G'HG' and widths measured with it are off by less than (6d+10)ε‖G'‖²‖H‖ along unit vectors, which is added to
+its diagonal.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy.stopping.coordinates import EPS
 
 _EVEN = 14  # scales that share nine tenths of the confidence: they span a factor 4¹³ in samples × variance
 _SCALES = 32
 _KEPT = 2  # scales worth measuring directions with; the others are far off
+_FUNCTIONS = 4096  # relative error, in ε, of logarithms, of g, and of sums of weights over thousands of batches
 
 
 def _shares() -> FloatArray:
@@ -92,8 +100,19 @@ class Prior:
 
     def stage(self, index: int) -> Prior:
         """Return the prior of one stage alone."""
-        one = slice(index, index + 1)
-        return Prior(self.base[one], self.capacity, self.largest[one], self.shares)
+        return self._stages[index]
+
+    @cached_property
+    def _stages(self) -> list[Prior]:
+        each = [slice(index, index + 1) for index in range(len(self.base))]
+        return [Prior(self.base[one], self.capacity, self.largest[one], self.shares) for one in each]
+
+    def around(self, distance: float) -> Prior:
+        """Return the prior for features that are up to `distance` away from those it was made for."""
+        if distance == 0:
+            return self
+        least = np.sqrt(np.linalg.eigvalsh(self.base)[:, 0])
+        return replace(self, largest=self.largest + (1 + 1e-6) * distance / least)
 
     @property
     def total_dimension(self) -> int:
@@ -109,10 +128,23 @@ class Prior:
     def eigenvalues(self, spread: FloatArray) -> FloatArray:
         """Eigenvalues of Γ_0⁻¹Σ, (stages, d), for Σ (stages, d, d)."""
         root = self._inverse_root
-        values = np.linalg.eigvalsh(root @ spread @ root.swapaxes(1, 2))
-        # Rounding can only make log det too small by 1e-12 or so; tiny negative eigenvalues are zeros.
-        clipped: FloatArray = np.clip(values, 0.0, None)
-        return clipped
+        values = np.clip(np.linalg.eigvalsh(root @ spread @ root.swapaxes(1, 2)), 0.0, None)
+        raised: FloatArray = values + self.accuracy * values.max()
+        return raised
+
+    @cached_property
+    def condition(self) -> float:
+        """Condition number of Γ_0, the worst of all stages."""
+        values = np.linalg.eigvalsh(self.base)
+        least = np.maximum(values[:, 0] - 8 * values.shape[1] * EPS * values[:, -1], 0.0)
+        with np.errstate(divide="ignore"):
+            ratios = values[:, -1] / least
+        return float(ratios.max())
+
+    @cached_property
+    def accuracy(self) -> float:
+        """Relative error of what is computed with Γ_0⁻¹."""
+        return float(8 * self.base.shape[1] * EPS * self.condition)
 
     def log_determinants(self, eigenvalues: FloatArray) -> FloatArray:
         """log det(I + Γ_i⁻¹Σ) of every scale, (scales,)."""
@@ -157,7 +189,7 @@ def largest_norms(base: FloatArray, features: FloatArray) -> FloatArray:
 
 
 def sub_gaussian_ellipsoids(
-    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, log_count: float, delta: float
+    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, log_count: float, delta: float, defect: float = 0.0
 ) -> FloatArray:
     """Matrices M of Lemma S for the most useful scales, (scales kept, stages, d, d).
 
@@ -170,14 +202,16 @@ def sub_gaussian_ellipsoids(
     log_count : float
         log of the number of noise sequences that share δ (0 for one).
     delta : float
+    defect : float
+        δ' of the inverse.
     """
     eigenvalues = prior.eigenvalues(spread)
     radii = 2 * (np.log(1 / (prior.shares * delta)) + log_count) + prior.log_determinants(eigenvalues)
-    return _shaped(prior, gram_inverse, spread, eigenvalues, radii)
+    return _shaped(prior, gram_inverse, spread, eigenvalues, radii, defect)
 
 
 def bernstein_ellipsoids(
-    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, ranges: FloatArray, delta: float
+    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, ranges: FloatArray, delta: float, defect: float = 0.0
 ) -> FloatArray:
     """Matrices M of Lemma B for the most useful scales at which its side condition holds, (scales kept, stages, d, d).
 
@@ -190,14 +224,17 @@ def bernstein_ellipsoids(
     ranges : array (stages,)
         Bound on |η| at each stage.
     delta : float
+    defect : float
+        δ' of the inverse.
     """
     eigenvalues = prior.eigenvalues(spread)
     log_terms = np.log(2 / (prior.shares * delta))
     log_determinants = prior.log_determinants(eigenvalues)
     limits = np.sqrt(2 * log_terms + prior.capacity) + np.sqrt(2 * prior.total_dimension)
-    inflation = bennett(limits * (ranges * prior.largest).max() / np.sqrt(prior.factors))
+    largest = float((ranges * prior.largest).max()) * (1 + prior.accuracy)
+    inflation = bennett(limits * largest / np.sqrt(prior.factors))
     radii = np.where(log_determinants <= prior.capacity, inflation * (2 * log_terms + log_determinants), np.inf)
-    return _shaped(prior, gram_inverse, spread, eigenvalues, radii)
+    return _shaped(prior, gram_inverse, spread, eigenvalues, radii, defect)
 
 
 def bennett(exponents: FloatArray) -> FloatArray:
@@ -211,19 +248,40 @@ def bennett(exponents: FloatArray) -> FloatArray:
 
 
 def widths(metrics: FloatArray, vectors: FloatArray) -> FloatArray:
-    """min over M of √(vᵀMv), (n,), for metrics (m, d, d) and vectors (n, d); inf if there is no metric."""
-    best = np.full(len(vectors), np.inf)
+    """min over M of √(vᵀMv), (…, n), for metrics (m, …, d, d) and vectors (…, n, d); inf if there is no metric."""
+    best = np.full(vectors.shape[:-1], np.inf)
     for metric in metrics:
-        np.minimum(best, np.einsum("nd,nd->n", vectors @ metric, vectors), out=best)
+        np.minimum(best, np.einsum("...d,...d->...", vectors @ metric, vectors), out=best)
     roots: FloatArray = np.sqrt(np.clip(best, 0.0, None))
     return roots
 
 
+def staged_widths(metrics: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Widths of vectors (stages, …, d) in metrics (m, stages, d, d), (stages, …)."""
+    flat = vectors.reshape(len(vectors), -1, vectors.shape[-1])
+    return widths(metrics, flat).reshape(vectors.shape[:-1])
+
+
 def _shaped(
-    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, eigenvalues: FloatArray, radii: FloatArray
+    prior: Prior,
+    gram_inverse: FloatArray,
+    spread: FloatArray,
+    eigenvalues: FloatArray,
+    radii: FloatArray,
+    defect: float,
 ) -> FloatArray:
-    """radius² · G⁻¹(Γ_i + Σ)G⁻¹ for the scales with the smallest volume."""
+    """radius² · G⁻¹(Γ_i + Σ)G⁻¹ for the scales with the smallest volume, not smaller for rounding."""
     volumes = np.log(radii) * prior.total_dimension + np.log(prior.factors + eigenvalues[..., None]).sum(axis=(0, 1))
-    kept = [i for i in np.argsort(volumes)[:_KEPT] if np.isfinite(radii[i])]
-    shapes = [radii[i] * (gram_inverse @ (FACTORS[i] * prior.base + spread) @ gram_inverse) for i in kept]
-    return np.array(shapes).reshape(-1, *gram_inverse.shape)
+    kept = np.argsort(volumes)[:_KEPT]
+    kept = kept[np.isfinite(radii[kept])]
+    factors = FACTORS[kept]
+    most, least = eigenvalues.max(axis=1), eigenvalues.min(axis=1)
+    least = np.maximum(least - 2 * prior.accuracy * most, 0.0)
+    conditions = prior.condition * ((factors[:, None] + most) / (factors[:, None] + least)).max(axis=1)
+    growth = (1 + np.sqrt(conditions) * defect) ** 2 * (1 + (_FUNCTIONS + prior.total_dimension) * EPS)
+    inner = factors[:, None, None, None] * prior.base + spread
+    shapes = gram_inverse @ inner @ gram_inverse
+    unit = (6 * gram_inverse.shape[-1] + 10) * EPS * (gram_inverse**2).sum(axis=(1, 2))
+    np.einsum("mhdd->mhd", shapes)[...] += (unit * np.sqrt((inner**2).sum(axis=(2, 3))))[:, :, None]
+    ellipsoids: FloatArray = (radii[kept] * growth)[:, None, None, None] * shapes
+    return ellipsoids

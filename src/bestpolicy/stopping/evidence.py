@@ -7,12 +7,14 @@ the weighted sums are taken at the moment a batch comes in and never redone. Wit
     G = Σ φ_i φ_iᵀ/u_i,    θ̂ = G⁻¹ Σ b_i r_i,    μ̂(s) = G⁻¹ Σ_{s'_i = s} b_i,
 
 so rows of P̂ = Φμ̂ᵀ sum to 1 exactly (the all-ones function is linear in the features), and for every fixed V
-the error θ̂ - θ + γ(μ̂ - μ)ᵀV equals G⁻¹ Σ b_i η_i(V), η_i(V) = r_i + γV(s'_i) - E[·]: pure noise, no bias.
+the error θ̂ - θ + γ(μ̂ - μ)ᵀV equals G⁻¹ Σ b_i η_i(V), η_i(V) = r_i + γV(s'_i) - E[·]: pure noise, no bias. That is
+so in exact arithmetic; what solving leaves over is measured here and paid for by the rules (`rounding`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -20,8 +22,10 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
+from bestpolicy.stopping.coordinates import EPS
 
 _WORST_CONDITION = 1e10  # beyond it a solve has too few correct digits for a certificate
+_LARGEST_DEFECT = 0.25  # of an inverse, relative
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,8 @@ class Evidence:
         Σ r/u.
     following : array (stages, K, S)
         Σ 1/u over the samples that led to each state.
+    batches : int
+        How many batches were added up.
     """
 
     tally: Tally
@@ -45,6 +51,12 @@ class Evidence:
     inverse_squares: FloatArray
     rewards: FloatArray
     following: FloatArray
+    batches: int = 0
+
+    @cached_property
+    def unweighted(self) -> bool:
+        """Whether all weights were 1: then sums of weights are whole numbers, and exact."""
+        return np.array_equal(self.inverse_weights, self.tally.pulls)
 
     @classmethod
     def empty(cls, problem: Problem, pairs: IntArray) -> Evidence:
@@ -73,6 +85,7 @@ class Evidence:
             self.inverse_squares + own.pulls * inverse**2,
             self.rewards + own.reward_sums * inverse,
             self.following + own.next_counts * inverse[:, :, None],
+            self.batches + 1,
         )
 
 
@@ -88,6 +101,14 @@ class Model:
     mu : array (stages, S, d)
     sampled : array (K, d)
         Features of the pairs of the evidence.
+    smallest : array (stages,)
+        A lower bound on the eigenvalues of G.
+    defect : float
+        δ/(1-δ) with δ ≥ ‖I - G⁻¹G‖ at all stages, for the inverse that was computed.
+    transition_sizes : array (stages,)
+        ‖Σ_s|μ̂(s)|‖.
+    reward_residuals, transition_residuals : arrays (stages,)
+        Bounds on ‖Gθ̂ - Σ b r‖, and on the norm of Σ_s |Gμ̂(s) - Σ_{s'=s} b|.
     """
 
     gram: FloatArray
@@ -95,6 +116,11 @@ class Model:
     theta: FloatArray
     mu: FloatArray
     sampled: FloatArray
+    smallest: FloatArray
+    defect: float
+    transition_sizes: FloatArray
+    reward_residuals: FloatArray
+    transition_residuals: FloatArray
 
 
 def fit(problem: Problem, evidence: Evidence) -> Model | None:
@@ -106,15 +132,42 @@ def fit(problem: Problem, evidence: Evidence) -> Model | None:
         return None
     targets = sampled.T @ np.concatenate([evidence.rewards[:, :, None], evidence.following], axis=2)
     solution = np.linalg.solve(gram, targets)
+    inverse = np.linalg.inv(gram).astype(np.float64)
+    theta, mu = solution[:, :, 0], solution[:, :, 1:]
+    # G and the targets are sums of K products, each residual one of d more; ΣW‖φ‖² = tr G bounds their sizes.
+    unit, traces = (len(sampled) + problem.dimension + 6) * EPS, np.trace(gram, axis1=1, axis2=2)
+    smallest = eigenvalues[:, 0] - 2 * unit * traces
+    norms = np.linalg.norm(inverse, axis=(1, 2))
+    left = np.eye(problem.dimension) - inverse @ gram
+    defect = float((np.linalg.norm(left, axis=(1, 2)) + unit * norms * traces).max())
+    if not (defect < _LARGEST_DEFECT and (smallest > 0).all()):
+        return None
+    rest = np.abs(gram @ solution - targets)
+    sizes = np.linalg.norm(np.abs(mu).sum(axis=2), axis=1)
+    largest = np.sqrt((sampled**2).sum(axis=1).max()) * evidence.inverse_weights.sum(axis=1)
     return Model(
         gram=gram,
-        gram_inverse=np.linalg.inv(gram).astype(np.float64),
-        theta=np.ascontiguousarray(solution[:, :, 0]),
-        mu=np.ascontiguousarray(solution[:, :, 1:].swapaxes(1, 2)),
+        gram_inverse=inverse,
+        theta=np.ascontiguousarray(theta),
+        mu=np.ascontiguousarray(mu.swapaxes(1, 2)),
         sampled=sampled,
+        smallest=smallest,
+        defect=defect / (1 - defect),
+        transition_sizes=sizes,
+        reward_residuals=np.linalg.norm(rest[:, :, 0], axis=1)
+        + unit * (traces * np.linalg.norm(theta, axis=1) + largest),
+        transition_residuals=np.linalg.norm(rest[:, :, 1:].sum(axis=2), axis=1) + unit * (traces * sizes + largest),
     )
 
 
 def second_moments(sampled: FloatArray, weights: FloatArray) -> FloatArray:
     """Σ_k weight_k φ_k φ_kᵀ per stage, (stages, d, d), from features (K, d) and weights (stages, K)."""
     return (weights[:, None, :] * sampled.T) @ sampled
+
+
+def dominating_moments(sampled: FloatArray, weights: FloatArray) -> FloatArray:
+    """A matrix per stage, (stages, d, d), that no rounding has made smaller than Σ_k weight_k φ_k φ_kᵀ."""
+    moments = second_moments(sampled, weights)
+    room = (len(sampled) + 6) * EPS * np.trace(moments, axis1=1, axis2=2)
+    safe: FloatArray = moments + room[:, None, None] * np.eye(sampled.shape[1])
+    return safe

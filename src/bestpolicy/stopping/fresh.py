@@ -14,7 +14,8 @@ else it equals Q*(s,a) - V^π(s) ≤ TU(s,a) - Lo(s) for some a ≠ π(s). ∎
 
 V is known, so its range and the sample variance of R + γV(S') are observed: e comes from Lemmas S, B and V
 without any alternation, and holds at all times since the past ended, with any predictable sampling. The cost
-is d-dimensional, whatever the number of states. One 1/(1-γ) is lost against Theorem T, so this is what
+is d-dimensional, whatever the number of states. What rounding may add to the equation of one pair (`rounding`) is part
+of e. One 1/(1-γ) is lost against Theorem T, so this is what
 certifies when Theorem T's contraction fails (many states, few samples), or what certifies first for large ε.
 """
 
@@ -28,9 +29,10 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.problem import Problem
+from bestpolicy.stopping.coordinates import EPS, coordinates_of
 from bestpolicy.stopping.ellipsoids import Prior, bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
-from bestpolicy.stopping.evidence import Evidence, Model, fit, second_moments
-from bestpolicy.stopping.refinement import ROUNDING
+from bestpolicy.stopping.evidence import Evidence, Model, dominating_moments, fit
+from bestpolicy.stopping.rounding import ALLOWANCE, equation_errors
 from bestpolicy.stopping.variance import deviation_terms, sample_variances, variance_bounds
 
 
@@ -55,16 +57,20 @@ class FreshRule:
     policy: IntArray
     values: FloatArray
 
+    def __post_init__(self) -> None:
+        known = coordinates_of(self.problem)
+        object.__setattr__(self, "problem", known.problem)
+        object.__setattr__(self, "prior", self.prior.around(known.moved))
+
     def loss(self, evidence: Evidence) -> float:
         """Bound on max_s V*(s) - V^π(s); inf if the evidence does not yet determine a model."""
         problem, values = self.problem, self.values
         model = fit(problem, evidence)
         if model is None:
             return inf
+        parameters = model.theta[0] + problem.continuation * (model.mu[0].T @ values[0])
         errors = widths(self._metrics(evidence, model)[:, 0], problem.features.reshape(-1, problem.dimension))
-        upper, lower = self._bounds(
-            model.theta + problem.continuation * np.einsum("hsd,hs->hd", model.mu, values), errors
-        )
+        upper, lower = self._bounds(parameters, errors + ALLOWANCE * self.rounding(evidence, model, parameters))
         everywhere, limit = np.arange(problem.states), problem.value_limits[0]
         above = float((upper.max(axis=1) - values[0]).max())
         below = float((values[0] - lower[everywhere, self.policy[0]]).max())
@@ -72,30 +78,44 @@ class FreshRule:
         rivals = upper.copy()
         rivals[everywhere, self.policy[0]] = -inf
         loss = float((rivals.max(axis=1) + problem.continuation * above * limit - floor).max())
-        return max(0.0, loss + float(ROUNDING * limit))
+        return max(0.0, loss) if loss < inf else inf
+
+    def rounding(self, evidence: Evidence, model: Model, parameters: FloatArray) -> float:
+        """Bound on what rounding adds to |T̂V - TV|, and to what is computed from it."""
+        problem, known, limit = self.problem, coordinates_of(self.problem), float(self.problem.value_limits[0])
+        local = equation_errors(known, evidence, model).up_to(problem.value_limits)[0]
+        terms = np.linalg.norm(model.theta[0]) + model.transition_sizes[0] * np.abs(self.values).max()
+        products = (problem.states + 6) * terms + (problem.dimension + 4) * np.linalg.norm(parameters)
+        return float(local + known.longest * products * EPS + 8 * EPS * limit)
 
     def proof(self, evidence: Evidence) -> dict[str, Any]:
         """Return what others need to compute the same loss."""
-        return {"theorem": "F", "evidence": evidence, "prior": self.prior, "values": self.values}
+        return {
+            "theorem": "F",
+            "evidence": evidence,
+            "prior": self.prior,
+            "values": self.values,
+            "transform": coordinates_of(self.problem).transform,
+        }
 
     def _bounds(self, parameters: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
         """T̂V + e and T̂V - e, (S, A); -inf above where the action is not allowed."""
         problem = self.problem
-        backed_up = problem.features @ parameters[0]
+        backed_up = problem.features @ parameters
         errors = errors.reshape(problem.mask.shape)
         return np.where(problem.mask, backed_up + errors, -inf), backed_up - errors
 
     def _metrics(self, evidence: Evidence, model: Model) -> FloatArray:
         """Ellipsoids for the noise of V, (m, 1, d, d)."""
         problem, tally, values, third = self.problem, evidence.tally, self.values, self.delta / 3
-        ranges = 1 + problem.continuation * np.ptp(values, axis=1)
-        spread = ranges[:, None, None] ** 2 / 4 * second_moments(model.sampled, evidence.inverse_squares)
+        ranges = (1 + problem.continuation * np.ptp(values, axis=1)) * (1 + 8 * EPS)
+        spread = ranges[:, None, None] ** 2 / 4 * dominating_moments(model.sampled, evidence.inverse_squares)
         deviations = np.sqrt(sample_variances(tally, values, problem.continuation))
         variances = variance_bounds(deviations, deviation_terms(tally.pulls, ranges, third), ranges)
-        quiet = second_moments(model.sampled, evidence.inverse_squares * variances)
+        quiet = dominating_moments(model.sampled, evidence.inverse_squares * variances)
         return np.concatenate(
             [
-                sub_gaussian_ellipsoids(self.prior, model.gram_inverse, spread, 0.0, third),
-                bernstein_ellipsoids(self.prior, model.gram_inverse, quiet, ranges, third),
+                sub_gaussian_ellipsoids(self.prior, model.gram_inverse, spread, 0.0, third, model.defect),
+                bernstein_ellipsoids(self.prior, model.gram_inverse, quiet, ranges, third, model.defect),
             ]
         )

@@ -10,28 +10,40 @@ not exist or leave [0, 1/(1-γ)], and planning has a residual. With the *same* �
 predictable sampling rule and any subset of check times. In whitened coordinates, with G = Σφφᵀ + I/d:
 
 1. V̂ = clip(max_a φᵀξ) for a ξ with ‖ξ‖ ≤ 10 √d L, L = 1/(1-γ) (or H); outside the ball the rule does not stop;
-2. Q̂ = Φ(θ̂ + γ μ̂ᵀV̂), not clipped; π̂ greedy; Δ̂ the gap of Q̂; ρ the residual |V̂ - clip(max_a Q̂)|;
-3. Δ̂ + ε is replaced by [Δ̂ + ε - 2γρ/(1-γ)]₊ (episodic: - 2 Σ_h ρ_h);
+2. Q̂ = Φ(θ̂ + γ μ̂ᵀV̂), not clipped; Δ̂ = min_s [Q̂(s, π̂(s)) - max Q̂ of other actions], for a π̂ that is greedy up to σ
+   (Δ̂ may be below 0 then); ρ the residual |V̂ - clip(max_a Q̂)|;
+3. Δ̂ + ε is replaced by [Δ̂ + ε - (γ(2ρ + σ) + 2z̄)/(1-γ)]₊, z̄ a bound on what rounding adds to the equation of a pair
+   (episodic: - Σ_h (2ρ_h + σ_h + 2z̄_h));
 4. t/σ(ω_t) is replaced by 1 / max φᵀG⁻¹φ, which is larger, and defined from the first sample on.
 
-Proof idea: a wrong stop needs an error of at least (Δ̂+ε)/2 in Q̂, hence ‖θ̂-θ+γ(μ̂-μ)ᵀV̂‖²_G > 2L²B; the class of
-clipped values has a net small enough for a union bound, and B pays for it.
+Proof idea: with e = max|φᵀ(θ̂ - θ + γ(μ̂-μ)ᵀV̂)|, Q̂ differs from Q* by at most (e + z̄ + γρ)/(1-γ), and from Q^π̂ by at
+most (e + z̄ + γ(ρ + σ))/(1-γ). If π̂ loses more than ε then, at the state where it loses most, some action a' has Q* =
+V*, and ε < Q*(s,a') - Q^π̂(s,π̂(s)) while Δ̂ ≤ Q̂(s,π̂(s)) - Q̂(s,a'). So a wrong stop needs ‖θ̂-θ+γ(μ̂-μ)ᵀV̂‖²_G > 2L²B;
+the class of clipped values has a net small enough for a union bound, and B pays for it.
+
+**Rounding.** ξ̂ = θ̂ + γμ̂ᵀV̂ as computed leaves g = Gξ̂ - Σφ(r + γV̂(s')), which is measured, and Q = r + γpV̂ is linear in
+the features up to fL (`rounding`, with ‖ξ‖ ≤ √(1.1d) L). So z̄ = √l·(‖g‖_{G⁻¹} + √t(fL + a_r)) + fL plus the errors of
+the products, where l = max φᵀG⁻¹φ.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import e, log, pi, sqrt
+from math import e, inf, log, pi, sqrt
+from typing import Any
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.sparsity import Matrix, dense, diagonal_of
 from bestpolicy.design import leverages
 from bestpolicy.estimation import least_squares
-from bestpolicy.planning import optimal_plan
+from bestpolicy.planning import Plan, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.check import Check
+from bestpolicy.stopping.coordinates import EPS, coordinates_of
+from bestpolicy.stopping.rounding import ALLOWANCE, sum_errors
 
 ZETA_2 = pi**2 / 6
 
@@ -60,7 +72,7 @@ class PaperRule:
     Attributes
     ----------
     problem : Problem
-        In whitened coordinates.
+        In whitened coordinates, which are recomputed to full precision.
     epsilon, delta : float
     """
 
@@ -68,18 +80,28 @@ class PaperRule:
     epsilon: float
     delta: float
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "problem", coordinates_of(self.problem).problem)
+
     def check(self, tally: Tally, start: IntArray | None = None) -> Check:
         """Look at the data; to plan from the last policy is faster."""
         problem, rounds = self.problem, tally.rounds
         estimate = least_squares(problem.matrix, tally, ridge=1 / problem.dimension)
         plan = optimal_plan(problem, estimate.theta, estimate.mu, start)
-        correction = 2 * problem.continuation * plan.error_bound  # 2γρ/(1-γ), or 2 Σρ_h
         in_ball = np.linalg.norm(plan.value_parameters, axis=1).max() <= (
             10 * sqrt(problem.dimension) * problem.value_limits[0]
         )
-        resolved = max(0.0, plan.gap + self.epsilon - correction) if in_ball else 0.0
         # Stages share their pulls in GSS-E; if they did not, the worst of them would count.
-        worst = max(float(leverages(problem.matrix, gram)[problem.pairs].max()) for gram in estimate.gram)
+        leverage = np.array([float(leverages(problem.matrix, gram)[problem.pairs].max()) for gram in estimate.gram])
+        bounds = [_eigenvalue_bounds(gram) for gram in estimate.gram]
+        condition = max(largest / smallest for smallest, largest in bounds)
+        worst = float(leverage.max()) * (1 + 8 * problem.dimension * EPS * condition)
+        gap, shortfalls = played_gap(problem, plan.q_values, plan.policy)
+        local = equation_errors(problem, tally, plan, worst, np.array([smallest for smallest, _ in bounds]))
+        lost = problem.continuation * shortfalls + 2 * ALLOWANCE * local
+        steps = 1.0 if problem.discount is None else problem.value_limits[0]
+        correction = 2 * problem.continuation * plan.error_bound + float(lost.sum() * steps)
+        resolved = max(0.0, gap + self.epsilon - correction) if in_ball and correction < inf else 0.0
         statistic = inverse_rate(problem, resolved, worst)
         limit = self.threshold(rounds)
         passed = statistic > limit
@@ -95,6 +117,84 @@ class PaperRule:
             rule="Theorem R" if problem.discount is not None else "Theorem R-E",
         )
 
+    def proof(self, tally: Tally) -> dict[str, Any]:
+        """Return what others need to look at the tally as this rule does."""
+        return {"theorem": "R", "tally": tally, "transform": coordinates_of(self.problem).transform}
+
     def threshold(self, rounds: float) -> float:
         """What the statistic has to exceed after `rounds` rounds."""
         return threshold(self.problem, self.delta, rounds)
+
+
+def played_gap(problem: Problem, q_values: FloatArray, policy: IntArray) -> tuple[float, FloatArray]:
+    """Return min_s [Q(s, π(s)) - max Q of actions other than π(s)], and max_s [max_a Q - Q(s, π(s))] per stage.
+
+    Actions with the same features are one action; without a choice anywhere the gap is inf.
+    """
+    everywhere = np.arange(problem.states)
+    others = np.where(problem.distinct, q_values, -inf)
+    played = np.take_along_axis(q_values, policy[:, :, None], axis=2)[:, :, 0]
+    features = problem.source.features
+    for stage, actions in enumerate(policy):
+        others[stage, everywhere, actions] = -inf
+        for state in np.flatnonzero(~problem.distinct[everywhere, actions]):
+            # A copy is played: the first action with its features is no other.
+            same = (features[state] == features[state, actions[state]]).all(axis=1)
+            others[stage, state, same] = -inf
+    shortfalls: FloatArray = (q_values.max(axis=2) - played).max(axis=1)
+    return float((played - others.max(axis=2)).min()), shortfalls
+
+
+def equation_errors(problem: Problem, tally: Tally, plan: Plan, leverage: float, smallest: FloatArray) -> FloatArray:
+    """z̄ of every stage, (stages,).
+
+    Parameters
+    ----------
+    problem : Problem
+        In accurate coordinates.
+    tally : Tally
+    plan : Plan
+        From the ridge estimate with these samples.
+    leverage : float
+        max φᵀG⁻¹φ.
+    smallest : array (stages,)
+        Lower bounds on the eigenvalues of G.
+    """
+    known, gamma, dimension = coordinates_of(problem), problem.continuation, problem.dimension
+    sampled, limits = problem.matrix[tally.pairs], problem.value_limits
+    ahead = plan.values if problem.horizon is None else np.append(plan.values[1:], np.zeros_like(plan.values[:1]), 0)
+    misfit = (known.error * sqrt(1.1 * dimension) + known.ones) * limits + sum_errors(tally)
+    lengths = np.linalg.norm([plan.parameters, plan.value_parameters], axis=2).max(axis=0)
+    products = (dimension + 4) * EPS * known.longest * lengths
+    found = np.empty(problem.stages)
+    for stage, parameters in enumerate(plan.parameters):
+        pulls = tally.pulls[stage]
+        outcomes = tally.reward_sums[stage] + gamma * (tally.next_counts[stage] @ ahead[stage])
+        left = pulls * (sampled @ parameters) - outcomes
+        rest = np.linalg.norm(sampled.T @ left + parameters / dimension)
+        # ‖Σφ_kc_k‖ in G⁻¹ is at most √t·max|c_k/n_k|: so much for sums over d features and S states; then a sum over k.
+        sizes = abs(sampled) @ np.abs(parameters) + limits[stage]
+        inner = (dimension + problem.states + 8) * EPS * float(sizes.max())
+        outer = (len(pulls) + 4) * EPS * (known.longest * float(np.abs(left).sum()) + lengths[stage])
+        residual = float(rest + outer) / sqrt(smallest[stage])
+        # The values are those of the class up to the error of a product, once for the data and once for the plan.
+        found[stage] = residual + sqrt(float(pulls.sum())) * (misfit[stage] + inner + products[stage])
+    errors: FloatArray = sqrt(leverage) * found + misfit + 3 * products
+    return errors
+
+
+def _eigenvalue_bounds(gram: Matrix) -> tuple[float, float]:
+    """Lower and upper bound on the eigenvalues of a Gram matrix with its ridge."""
+    diagonal = diagonal_of(gram)
+    if diagonal is not None:
+        return float(diagonal.min()), float(diagonal.max())
+    matrix = dense(gram)
+    dimension = len(matrix)
+    # In whitened coordinates with the samples of a design, G is nearly a multiple of the identity.
+    middle = float(np.trace(matrix)) / dimension
+    distance = float(np.linalg.norm(matrix - middle * np.eye(dimension))) * (1 + 1e-6)
+    if distance > 0.1 * middle:
+        eigenvalues = np.linalg.eigvalsh(matrix)
+        room = 8 * dimension * EPS * float(eigenvalues[-1])
+        return max(1 / dimension, float(eigenvalues[0]) - room) * (1 - 1e-9), float(eigenvalues[-1]) + room
+    return middle - distance, middle + distance

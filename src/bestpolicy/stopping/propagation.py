@@ -13,10 +13,14 @@ metric
 
 a d×d matrix a stage, whatever the number of states.
 
+Along the constant functions J is as large as 1/(1-γ), which differences of features do not see, but products with M̃
+would: their squares cancel. So where there is one stage, directions y are formed one by one and measured in M itself.
+
 What is not linear, ω = V* - V_x, obeys ω(s) = max_a{adv(s,a) + γ p̂ω} with adv ≤ ρ, hence |ω| ≤ W for the
 fixed point W of the monotone map F(v) = max_a{ρ + γ|P̂|v}. P̂ may have negative entries; F is a contraction
 if γ max_a|P̂|h < h for some h > 0. Iteration approaches W from below, which proves nothing, so what is
-returned is a *super-solution*, F(W) ≤ W checked elementwise in floating point: it lies above the fixed point.
+returned is a *super-solution*, F(W) ≤ W checked elementwise in floating point, with room for the rounding of that
+check: it lies above the fixed point.
 
 Size. |P̂|v = P̂v + 2P̂⁻v, and P̂v = Φ(μ̂ᵀv) is d-dimensional. |P̂| is formed only while it is small; else one
 pass over the rows measures the negative mass n(s,a) = ‖p̂⁻‖₁, and |P̂|v ≤ Φ(μ̂ᵀv) + 2n·max v serves (an upper
@@ -26,11 +30,14 @@ bound on F keeps super-solutions valid).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from math import inf
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.problem import Problem
+from bestpolicy.stopping.coordinates import EPS, coordinates_of
 
 _DENSE_STATES = 200  # states up to which |P̂| is kept and systems of that size are solved
 _CHUNK = 250_000  # entries at a time: they stay in the cache
@@ -52,17 +59,20 @@ class EstimatedKernel:
         self.problem = problem
         self.mu = mu
         self._features = problem.features.reshape(-1, problem.dimension)
-        self._dense: FloatArray | None = None
         stages, pairs = problem.stages, len(self._features)
-        if problem.states <= _DENSE_STATES:
-            signed = self._features @ mu.swapaxes(1, 2)
-            self._dense = np.abs(signed)
-            mass = np.clip(-signed, 0.0, None).sum(axis=2)
-        elif (self._features >= 0).all() and (mu >= 0).all():
+        # A product of d terms is off by less than (d+1)ε|φ|ᵀ|μ̂(s')|, and a sum over s' by as much again.
+        sizes = np.linalg.norm(np.abs(mu).sum(axis=1), axis=1)
+        self._unit = (problem.states + problem.dimension + 8) * EPS * (1 + coordinates_of(problem).longest * sizes)
+        signed = self._features @ mu.swapaxes(1, 2) if problem.states <= _DENSE_STATES else None
+        self._dense = None if signed is None else np.abs(signed)
+        if (self._features >= 0).all() and (mu >= 0).all():
             mass = np.zeros((stages, pairs))
+        elif signed is not None:
+            mass = np.clip(-signed, 0.0, None).sum(axis=2) + self._unit[:, None]
         else:
             mass = self._measured_mass()
         self.negative_mass = np.where(problem.mask, mass.reshape(stages, *problem.mask.shape), 0.0)
+        self._shrinkage = np.zeros(problem.states)  # h - γ max_a|P̂|h of the contraction that was found, or less
 
     def _measured_mass(self) -> FloatArray:
         """Negative mass of every row or a little more, in one pass that keeps no row.
@@ -117,13 +127,19 @@ class EstimatedKernel:
         total = gains + self.problem.continuation * self.absolute(stage, values)
         return np.where(self.problem.mask, total, -np.inf)
 
+    def _rounding(self, stage: int, gain: float, values: FloatArray) -> float:
+        """By how much a backup of values may be off, if no gain is larger than `gain`."""
+        return float(self._unit[stage] * values.max() + 4 * EPS * gain)
+
     def contraction(self) -> FloatArray | None:
         """h > 0, (S,), with γ max_a|P̂|h < h at every state of a discounted problem; None if none is found."""
         nothing = np.zeros(self.problem.mask.shape)
         weights = np.ones(self.problem.states)
         for _ in range(_MAX_IMPROVEMENTS):
             q_values = self.backup(0, nothing, weights)
-            if (q_values.max(axis=1) < (1 - _SAFETY) * weights).all():
+            shrunk = q_values.max(axis=1) + self._rounding(0, 0.0, weights)
+            if (shrunk < (1 - _SAFETY) * weights).all():
+                self._shrinkage = weights - shrunk
                 return weights
             try:
                 improved = self._solved(q_values.argmax(axis=1), np.ones(self.problem.states))
@@ -143,41 +159,48 @@ class EstimatedKernel:
         contraction : array (S,), optional
             h of `contraction`, for a discounted problem.
         """
+        largest = float(np.abs(gains[:, self.problem.mask]).max())
         if self.problem.horizon is not None:
             values = np.zeros((self.problem.stages + 1, self.problem.states))
             for stage in reversed(range(self.problem.stages)):
                 best = self.backup(stage, gains[stage], values[stage + 1]).max(axis=1)
-                values[stage] = np.clip(best, 0.0, None) * (1 + _SAFETY)
+                room = self._rounding(stage, largest, values[stage + 1]) if values[stage + 1].any() else 0.0
+                values[stage] = np.clip(best + room, 0.0, None) * (1 + _SAFETY)
             return values[:-1]
         assert contraction is not None
-        if not np.isfinite(np.where(self.problem.mask, gains[0], 0.0)).all():
+        if not np.isfinite(largest):
             return None
         values = self._improved(gains[0])
-        shrinkage = contraction - self.backup(0, np.zeros_like(gains[0]), contraction).max(axis=1)
         for _ in range(3):
             missing = self.backup(0, gains[0], values).max(axis=1) - values
+            if values.max() > 0:
+                missing += self._rounding(0, largest, values)
             if (missing <= 0).all():
                 return values[None]
             # F(v + c·h) ≤ F(v) + c·γ max|P̂|h, so this c closes what is missing at every state.
-            correction = float((missing / shrinkage).max()) * (1 + _SAFETY) + 1e-14 * values.max() / contraction.min()
+            correction = (
+                float((missing / self._shrinkage).max()) * (1 + _SAFETY) + 1e-14 * values.max() / contraction.min()
+            )
             values = values + correction * contraction
         return None
 
-    def negative_parts(self, policy: IntArray, largest: FloatArray, contraction: FloatArray | None) -> FloatArray:
-        """Bounds on max(-ω) at each stage, (stages,), given |ω| ≤ `largest` (stages,).
+    def negative_parts(
+        self, policy: IntArray, largest: FloatArray, rows: FloatArray, contraction: FloatArray | None
+    ) -> FloatArray:
+        """Bounds on max(-ω) at each stage, (stages,), given |ω| ≤ `largest` and row sums of P̂ within `rows` of 1.
 
         ω(s) ≥ γp̂(s,π)ω, so ω⁻ ≤ γ|p̂|ω⁻ + γp̂⁻|ω|: zero if P̂ ≥ 0, and small with the negative mass of the played rows.
         """
         everywhere = np.arange(self.problem.states)
         mass = np.array([self.negative_mass[h, everywhere, policy[h]] for h in range(self.problem.stages)])
         if contraction is not None:
-            shrinkage = contraction - self.backup(0, np.zeros(self.problem.mask.shape), contraction).max(axis=1)
-            ratio = self.problem.continuation * float((mass[0] / shrinkage).max()) * float(contraction.max())
-            return np.minimum(largest, ratio * largest)
+            ratio = float((mass[0] / self._shrinkage).max()) * float(contraction.max())
+            return np.minimum(largest, (1 + _SAFETY) * self.problem.continuation * ratio * largest)
         parts = np.zeros(self.problem.stages + 1)
         for stage in reversed(range(self.problem.stages - 1)):
-            parts[stage] = (mass[stage] * largest[stage + 1] + (1 + 2 * mass[stage]) * parts[stage + 1]).max()
-        return np.minimum(largest, parts[:-1])
+            total = 1 + 2 * mass[stage] + rows[stage]
+            parts[stage] = (mass[stage] * largest[stage + 1] + total * parts[stage + 1]).max()
+        return np.minimum(largest, (1 + _SAFETY) * parts[:-1])
 
     def _improved(self, gains: FloatArray) -> FloatArray:
         """Approximate fixed point of v = max_a{gains + γ|P̂|v}, clipped at 0, by policy iteration (discounted)."""
@@ -209,6 +232,8 @@ class Propagation:
         Q̂ = Φξ̂.
     played : array (stages, S, d)
         φ(s, π(s)).
+    parameters : array (stages, d)
+        ξ̂.
     """
 
     problem: Problem
@@ -216,7 +241,15 @@ class Propagation:
     values: FloatArray
     q_values: FloatArray
     played: FloatArray
+    parameters: FloatArray
     _links: FloatArray  # J (1, d, d), or K_h (H, d, d)
+    _system: FloatArray | None  # I - γK (d, d) if discounted
+
+    def following(self, staged: FloatArray) -> FloatArray:
+        """Shift an array (stages, …) to the stage that follows: zeros after an episode, itself if discounted."""
+        if self.problem.horizon is None:
+            return staged
+        return np.concatenate([staged[1:], np.zeros_like(staged[:1])])
 
     def directions(self, stage: int, vectors: FloatArray) -> FloatArray:
         """What the values of vectors (n, d) at a stage depend on: y over all stages, (n, stages, d)."""
@@ -228,6 +261,62 @@ class Propagation:
             found[:, later] = vectors
             vectors = vectors @ self._links[later]
         return found
+
+    @cached_property
+    def gap_directions(self) -> FloatArray:
+        """Differences φ(s,a) - φ(s,π(s)), (stages, S, A, d), as `carried` metrics want them: y if discounted."""
+        return self._moved(self.problem.features[None] - self.played[:, :, None, :])
+
+    @cached_property
+    def value_directions(self) -> FloatArray:
+        """φ(s,π(s)) minus its mean over the states, (stages, S, d), as `carried` metrics want them."""
+        return self._moved(self.played - self.played.mean(axis=1, keepdims=True))
+
+    def _moved(self, vectors: FloatArray) -> FloatArray:
+        return vectors @ self._links[0] if self.problem.horizon is None else vectors
+
+    def carried(self, metrics: FloatArray) -> FloatArray:
+        """Metrics (m, stages, d, d) that measure what x does along directions of this class, the same shape.
+
+        Discounted: M itself, for directions y. Episodic: M̃, for differences of features, with room for its rounding.
+        """
+        if self.problem.horizon is None:
+            return metrics
+        pulled = self.pulled_back(metrics)
+        dimension = metrics.shape[-1]
+        growth = 1 + self._response_size**2 * max(1.0, float((self._links**2).sum(axis=(1, 2)).max()))
+        room = (4 * dimension + 8) * EPS * growth * np.trace(pulled, axis1=2, axis2=3).max(axis=1)
+        safe: FloatArray = pulled + room[:, None, None, None] * np.eye(dimension)
+        return safe
+
+    @cached_property
+    def _response_size(self) -> float:
+        """‖J‖ over all stages, in the Frobenius norm."""
+        if self.problem.horizon is None:
+            return float(np.linalg.norm(self._links[0]))
+        identity = np.broadcast_to(np.eye(self.problem.dimension), self._links.shape)[None]
+        return float(np.sqrt(np.trace(self.pulled_back(identity), axis1=2, axis2=3).sum()))
+
+    def residuals(self, theta: FloatArray, mu: FloatArray, sizes: FloatArray) -> FloatArray:
+        """Bounds on ‖θ̂ + γμ̂ᵀV̂ - ξ̂‖, (stages,), for V̂ as it was computed; `sizes` are ‖Σ_s|μ̂(s)|‖."""
+        gamma, ahead = self.problem.continuation, self.following(self.values)
+        rest = theta + gamma * (ahead[:, None, :] @ mu)[:, 0] - self.parameters
+        lengths = np.linalg.norm(theta, axis=1) + np.linalg.norm(self.parameters, axis=1)
+        lengths = lengths + gamma * sizes * np.abs(ahead).max(axis=1)
+        bounds: FloatArray = np.linalg.norm(rest, axis=1) + (self.problem.states + 6) * EPS * lengths
+        return bounds
+
+    def response_error(self, sizes: FloatArray) -> float:
+        """r ≥ ‖y - y'‖/‖y'‖ for the exact directions y and those of this object, y'."""
+        problem, unit = self.problem, (self.problem.states + 4) * EPS
+        # K is a product of S terms; the largest entry of each feature bounds what they can be off by.
+        products = unit * sizes * self.following(np.linalg.norm(np.abs(self.played).max(axis=1), axis=1))
+        defect = problem.continuation * float(products.max()) * self._response_size
+        if self._system is not None:
+            rest = np.eye(problem.dimension) - self._system @ self._links[0]
+            solved = (2 * problem.dimension + 6) * EPS * float(np.linalg.norm(self._system)) * self._response_size
+            defect += float(np.linalg.norm(rest)) + solved
+        return defect / (1 - defect) if defect < 1 else inf
 
     def pulled_back(self, metrics: FloatArray) -> FloatArray:
         """M̃ for metrics M (m, stages, d, d), same shape."""
@@ -245,6 +334,7 @@ def propagate(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntAr
     """Evaluate a policy (stages, S) in the model (θ̂, μ̂); None if I - γK is singular."""
     played = problem.features[np.arange(problem.states), policy]
     parameters = np.empty((problem.stages, problem.dimension))
+    system = None
     if problem.horizon is None:
         system = np.eye(problem.dimension) - problem.continuation * (mu[0].T @ played[0])
         if not np.linalg.cond(system) < 1e10:
@@ -261,7 +351,9 @@ def propagate(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntAr
         problem=problem,
         policy=policy,
         values=np.einsum("hsd,hd->hs", played, parameters),
-        q_values=np.einsum("sad,hd->hsa", problem.features, parameters, optimize=True),
+        q_values=np.stack([problem.features @ row for row in parameters]),
         played=played,
+        parameters=parameters,
         _links=links,
+        _system=system,
     )

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.planning import action_gap
-from bestpolicy.stopping.ellipsoids import bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
-from bestpolicy.stopping.evidence import Evidence, Model, second_moments
+from bestpolicy.problem import Problem
+from bestpolicy.stopping.coordinates import EPS
+from bestpolicy.stopping.ellipsoids import bernstein_ellipsoids, staged_widths, sub_gaussian_ellipsoids, widths
+from bestpolicy.stopping.evidence import Evidence, Model, dominating_moments
 from bestpolicy.stopping.propagation import EstimatedKernel, Propagation
+from bestpolicy.stopping.rounding import Rounding
 from bestpolicy.stopping.variance import deviation_terms, sample_variances, variance_bounds
 from bestpolicy.stopping.verdict import Verdict
 
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from bestpolicy.stopping.tight import TightRule
 
 _ROUNDS = 6  # refinements of the range and the variances per check
-ROUNDING = 1e-10  # gaps have to be resolved by this much, relative to the largest value
 _ALL_PAIRS = 400  # states up to which all differences of two states' values are bounded one by one
 
 
@@ -44,52 +46,48 @@ class Refinement:
         self.rule, self.evidence, self.model, self.kernel = rule, evidence, model, kernel
         self.propagation, self.contraction = propagation, contraction
         problem = self.problem = rule.problem
-        played = propagation.played[:, :, None, :]
-        self.differences = problem.features[None] - played  # (stages, S, A, d)
+        self.rounding = Rounding.of(rule.coordinates, evidence, model, propagation)
         self.gaps = propagation.values[:, :, None] - propagation.q_values
-        self.rival = problem.mask & (self.differences != 0).any(axis=3)
+        self.rival = rivals(problem, propagation.policy)
         allowed = np.where(problem.mask, propagation.q_values, -np.inf)
         self.residuals = np.abs(propagation.values - allowed.max(axis=2)).max(axis=1)
-        # Values after the last stage of an episode are 0; a discounted stage is followed by itself.
-        self.following = self._next(propagation.values)
+        self.following = propagation.following(propagation.values)
         tally = evidence.tally
         pulls = np.maximum(tally.pulls, 1)
         self.correction = pulls / np.maximum(pulls - 1, 1)
         self.laws = tally.next_counts / pulls[:, :, None]  # of the next state, as observed
 
-    def _next(self, staged: FloatArray) -> FloatArray:
-        """Shift an array (stages, …) to the stage that follows."""
-        if self.problem.horizon is None:
-            return staged
-        return np.concatenate([staged[1:], np.zeros_like(staged[:1])])
-
     def verdict(self) -> Verdict:
         rule, problem, model = self.rule, self.problem, self.model
         delta, split = rule.delta, rule.split
         sampled, tally = model.sampled, self.evidence.tally
-        squares = second_moments(sampled, self.evidence.inverse_squares)
+        if not self.rounding.bounded:
+            return rule.nothing(self.propagation.policy, self.evidence, self.propagation, model)
+        squares = dominating_moments(sampled, self.evidence.inverse_squares)
         deviations = np.sqrt(sample_variances(tally, self.following, problem.continuation))
-        ranges = rule.initial_ranges()
+        ranges = rule.initial_ranges() * (1 + 8 * EPS)
         variances = np.broadcast_to(ranges[:, None] ** 2 / 4, tally.pulls.shape)
         none = np.empty((0, *model.gram.shape))
         bernstein, best = none, None
         for _ in range(_ROUNDS):
             spread = ranges[:, None, None] ** 2 / 4 * squares
-            hoeffding = sub_gaussian_ellipsoids(rule.prior, model.gram_inverse, spread, 0.0, delta * split.sub_gaussian)
+            hoeffding = sub_gaussian_ellipsoids(
+                rule.prior, model.gram_inverse, spread, 0.0, delta * split.sub_gaussian, model.defect
+            )
             metrics = np.concatenate([hoeffding, bernstein])
-            pulled = self.propagation.pulled_back(metrics)
-            slopes = np.where(self.rival, self._widths(pulled, self.differences), 0.0)
-            margin = ROUNDING * problem.value_limits[:, None, None]
-            excess = np.where(self.rival, slopes - self.gaps + margin, 0.0)
+            carried = self.propagation.carried(self.rounding.dominating(metrics))
+            slopes = np.where(self.rival, staged_widths(carried, self.propagation.gap_directions), 0.0)
+            excess = np.where(self.rival, slopes - self.gaps + self.rounding.margins, 0.0)
             upper = self._upper(excess)
             errors = self._errors(metrics)
             if upper is None:
                 break
             best = (slopes, excess, upper, metrics, variances, ranges)
             # The smallest ellipsoid of either kind serves for what only refines.
-            leading = pulled[[0, len(hoeffding)]] if len(bernstein) else pulled[:1]
-            new_ranges = np.minimum(ranges, self._ranges(leading, upper, errors))
-            drift = self._drift(leading, upper, errors)
+            leading = carried[[0, len(hoeffding)]] if len(bernstein) else carried[:1]
+            omega_spans = self._omega_span(upper)
+            new_ranges = np.minimum(ranges, self._ranges(leading, omega_spans, errors))
+            drift = self._drift(leading, upper, omega_spans, errors)
             terms = deviation_terms(tally.pulls, new_ranges, delta * split.variance)
             new_variances = variance_bounds(deviations + problem.continuation * drift, terms, new_ranges)
             new_variances = np.minimum(new_variances, variances)
@@ -97,8 +95,10 @@ class Refinement:
             ranges, variances = new_ranges, new_variances
             if settled and len(bernstein):
                 break
-            spread = second_moments(sampled, self.evidence.inverse_squares * variances)
-            bernstein = bernstein_ellipsoids(rule.prior, model.gram_inverse, spread, ranges, delta * split.bernstein)
+            spread = dominating_moments(sampled, self.evidence.inverse_squares * variances)
+            bernstein = bernstein_ellipsoids(
+                rule.prior, model.gram_inverse, spread, ranges, delta * split.bernstein, model.defect
+            )
         if best is None:
             return rule.nothing(self.propagation.policy, self.evidence, self.propagation, model)
         return self._concluded(*best)
@@ -109,84 +109,98 @@ class Refinement:
             return np.zeros(excess.shape[:2])
         return self.kernel.super_solution(excess, self.contraction)
 
-    def _widths(self, metrics: FloatArray, vectors: FloatArray) -> FloatArray:
-        """w of vectors (stages, …, d) in metrics (m, stages, d, d)."""
-        flat = vectors.reshape(len(vectors), -1, vectors.shape[-1])
-        found = np.array([widths(metrics[:, h], flat[h]) for h in range(len(vectors))])
-        return found.reshape(vectors.shape[:-1])
-
     def _errors(self, metrics: FloatArray) -> FloatArray | None:
         """D ≥ |V* - V̂|, (stages, S)."""
         if self.kernel is None:
             return None
-        features = np.broadcast_to(self.problem.features, self.differences.shape)
-        gains = self._widths(metrics, features) + self.residuals[:, None, None]
+        features = np.broadcast_to(self.problem.features, self.propagation.gap_directions.shape)
+        gains = staged_widths(metrics, features) + (self.residuals + self.rounding.equations)[:, None, None]
         return self.kernel.super_solution(gains, self.contraction)
 
-    def _ranges(self, pulled: FloatArray, upper: FloatArray, errors: FloatArray | None) -> FloatArray:
+    def _ranges(self, carried: FloatArray, omega_spans: FloatArray, errors: FloatArray | None) -> FloatArray:
         """Λ̄ ≥ 1 + γ span(V* of the next stage), (stages,)."""
         problem, values = self.problem, self.propagation.values
-        omega = self._omega_span(upper)
         spans = np.empty(problem.stages)
+        rooms = self._quadratic_errors(carried)
         for stage in range(problem.stages):
-            spans[stage] = self._span(pulled[:, stage], stage) + omega[stage]
+            spread = self._span(carried[:, stage], rooms[:, stage], stage)
+            spans[stage] = spread + omega_spans[stage] + self.rounding.values[stage]
             if errors is not None:
                 high = np.minimum(values[stage] + errors[stage], problem.value_limits[stage]).max()
                 low = np.maximum(values[stage] - errors[stage], 0.0).min()
                 spans[stage] = min(spans[stage], high - low)
-        ranges: FloatArray = 1 + problem.continuation * self._next(np.clip(spans, 0.0, None)) + ROUNDING
+        ahead = self.propagation.following(np.clip(spans, 0.0, None) + 8 * EPS * problem.value_limits)
+        ranges: FloatArray = (1 + problem.continuation * ahead) * (1 + 8 * EPS)
         return ranges
 
-    def _span(self, metrics: FloatArray, stage: int) -> float:
+    def _span(self, metrics: FloatArray, rooms: FloatArray, stage: int) -> float:
         """max_{s,s'} V̂(s) - V̂(s') + w(ψ(s) - ψ(s')) at one stage."""
-        values, played = self.propagation.values[stage], self.propagation.played[stage]
+        values, directions = self.propagation.values[stage], self.propagation.value_directions[stage]
         if self.problem.states <= _ALL_PAIRS:
             best = np.full((len(values), len(values)), np.inf)
-            for metric in metrics:
-                inner = played @ metric @ played.T
-                norms = np.diag(inner)
+            for metric, room in zip(metrics, rooms, strict=True):
+                inner = directions @ metric @ directions.T
+                norms = inner.diagonal() + room / 2
                 np.minimum(best, norms[:, None] + norms - 2 * inner, out=best)
-            distances = np.sqrt(np.clip(best, 0.0, None) + 1e-14 * np.abs(best).max())
+            distances = np.sqrt(np.clip(best, 0.0, None))
             return float((values[:, None] - values + distances).max())
         # The triangle inequality through the mean costs at most a factor 2 of the widths.
-        radius = widths(metrics, played - played.mean(axis=0))
+        radius = widths(metrics, directions)
         return float((values + radius).max() - (values - radius).min())
+
+    def _quadratic_errors(self, carried: FloatArray) -> FloatArray:
+        """What sums of a few products ψᵀMψ', or covariances of ψ over S states, may be off by, (m, stages)."""
+        terms = self.problem.states + 8 * self.problem.dimension + 32
+        errors: FloatArray = terms * EPS * np.trace(carried, axis1=2, axis2=3) * self._squared_lengths
+        return errors
+
+    @cached_property
+    def _squared_lengths(self) -> FloatArray:
+        """max_s ‖ψ(s) - ψ̄‖², (stages,)."""
+        lengths: FloatArray = (self.propagation.value_directions**2).sum(axis=2).max(axis=1)
+        return lengths
 
     def _omega_span(self, upper: FloatArray) -> FloatArray:
         """W̄ + N̄ ≥ span(V* - V_x), (stages,)."""
         largest: FloatArray = upper.max(axis=1)
         if self.kernel is not None:
-            largest = largest + self.kernel.negative_parts(self.propagation.policy, largest, self.contraction)
+            below = self.kernel.negative_parts(self.propagation.policy, largest, self.rounding.rows, self.contraction)
+            largest = largest + below
         return largest
 
-    def _drift(self, pulled: FloatArray, upper: FloatArray, errors: FloatArray | None) -> FloatArray:
+    def _drift(
+        self, carried: FloatArray, upper: FloatArray, omega_spans: FloatArray, errors: FloatArray | None
+    ) -> FloatArray:
         """Bounds on the sample deviation of V*(S') - V̂(S') at every stage and pair, (stages, K)."""
-        omega = np.einsum("hks,hs->hk", self.laws, self._next(upper) ** 2, optimize=True)
-        omega = np.minimum(omega, self._next(self._omega_span(upper))[:, None] ** 2 / 4)
-        drift: FloatArray = np.sqrt(self.correction) * (self._linear_deviation(pulled) + np.sqrt(omega))
+        omega = (self.laws @ self.propagation.following(upper)[:, :, None] ** 2)[:, :, 0]
+        omega = np.minimum(omega, self.propagation.following(omega_spans)[:, None] ** 2 / 4)
+        linear = self._linear_deviation(carried) + self.propagation.following(self.rounding.values)[:, None]
+        drift: FloatArray = np.sqrt(self.correction) * (linear + np.sqrt(omega))
         if errors is not None:
-            crude = np.einsum("hks,hs->hk", self.laws, self._next(errors) ** 2, optimize=True)
+            crude = (self.laws @ self.propagation.following(errors)[:, :, None] ** 2)[:, :, 0]
             drift = np.minimum(drift, np.sqrt(self.correction * crude))
         return drift
 
     @cached_property
     def _covariances(self) -> FloatArray:
-        """Observed covariances of ψ(S') at every stage and pair, (stages, K, d, d), before the pull-back."""
+        """Observed covariances of the direction of S' at every stage and pair, (stages, K, d, d)."""
         stages, pairs, _ = self.laws.shape
         dimension = self.problem.dimension
         found = np.zeros((stages, pairs, dimension, dimension))
-        for stage, played in enumerate(self._next(self.propagation.played)):
-            law, outer = self.laws[stage], (played[:, :, None] * played[:, None, :]).reshape(len(played), -1)
-            means = law @ played
+        for stage, rows in enumerate(self.propagation.following(self.propagation.value_directions)):
+            law, outer = self.laws[stage], (rows[:, :, None] * rows[:, None, :]).reshape(len(rows), -1)
+            means = law @ rows
             found[stage] = (law @ outer).reshape(-1, dimension, dimension) - means[:, :, None] * means[:, None, :]
         return found
 
-    def _linear_deviation(self, pulled: FloatArray) -> FloatArray:
-        """Largest standard deviation of ψ(S')ᵀx over an ellipsoid, √λ_max(M̃·Cov), (stages, K)."""
-        smallest = pulled[np.trace(pulled, axis1=2, axis2=3).sum(axis=1).argmin()]  # any would do
-        values, vectors = np.linalg.eigh(self._next(smallest))
+    def _linear_deviation(self, carried: FloatArray) -> FloatArray:
+        """Largest standard deviation of ψ(S')ᵀx over an ellipsoid, √λ_max(M·Cov), (stages, K)."""
+        smallest = np.trace(carried, axis1=2, axis2=3).sum(axis=1).argmin()  # any would do
+        rooms = self._quadratic_errors(carried[smallest : smallest + 1])[0]
+        values, vectors = np.linalg.eigh(self.propagation.following(carried[smallest]))
         root = (vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :])[:, None]
         largest = np.linalg.eigvalsh(root.swapaxes(2, 3) @ self._covariances @ root)[..., -1]
+        largest = largest + self.propagation.following(rooms)[:, None]
         deviations: FloatArray = np.sqrt(np.clip(largest, 0.0, None))
         return deviations
 
@@ -221,26 +235,28 @@ class Refinement:
             ranges=ranges,
             slopes=slopes,
             gaps=self.gaps,
+            margins=self.rounding.margins,
         )
 
     def _loss(self, upper: FloatArray, kernel: EstimatedKernel) -> float:
         """Criterion (B): bound on V* - V^π, at the first stage if episodic."""
-        problem, spans = self.problem, self._omega_span(upper)
-        distances = self._kernel_errors(kernel)
+        problem, largest = self.problem, upper.max(axis=1)
+        distances, rows = self._kernel_errors(kernel), self.rounding.rows
+        spans = self._omega_span(upper)
         if problem.horizon is None:
             gamma = problem.continuation
-            return float(upper.max() + gamma / (1 - gamma) * distances[0] / 2 * spans[0])
-        return float(upper[0].max() + (distances[:-1] / 2 * spans[1:]).sum())
+            return float(largest[0] + gamma / (1 - gamma) * (distances[0] / 2 * spans[0] + rows[0] * largest[0]))
+        return float(largest[0] + (distances[:-1] / 2 * spans[1:] + rows[:-1] * largest[1:]).sum())
 
     def _kernel_errors(self, kernel: EstimatedKernel) -> FloatArray:
         """Bounds on max_s ‖p̂ - p‖₁ along the policy, (stages,)."""
         problem, rule, played = self.problem, self.rule, self.propagation.played
         everywhere = np.arange(problem.states)
         mass = np.array([kernel.negative_mass[h, everywhere, row] for h, row in enumerate(self.propagation.policy)])
-        trivial: FloatArray = 2 + 2 * mass.max(axis=1)
+        trivial: FloatArray = 2 + 2 * mass.max(axis=1) + self.rounding.rows
         if rule.split.kernel == 0:
             return trivial
-        spread = second_moments(self.model.sampled, self.evidence.inverse_squares)
+        spread = dominating_moments(self.model.sampled, self.evidence.inverse_squares)
         log_count = problem.states * log(2) + log(problem.stages)
         found = np.empty(problem.stages)
         for stage in range(problem.stages):
@@ -251,7 +267,19 @@ class Refinement:
                 spread[one],
                 log_count,
                 rule.delta * rule.split.kernel,
+                self.model.defect,
             )
-            found[stage] = widths(metrics[:, 0], played[stage]).max()
+            found[stage] = widths(metrics[:, 0], played[stage]).max() + self.rounding.rows[stage]
         smaller: FloatArray = np.minimum(trivial, found)
         return smaller
+
+
+def rivals(problem: Problem, policy: IntArray) -> BoolArray:
+    """Allowed actions that differ from the policy's in the features that the user gave, (stages, S, A).
+
+    Rounding in a change of coordinates may part copies of an action.
+    """
+    features = problem.source.features
+    played = features[np.arange(problem.states), policy]
+    differ: BoolArray = problem.mask & (features[None] != played[:, :, None, :]).any(axis=3)
+    return differ

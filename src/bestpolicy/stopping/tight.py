@@ -32,6 +32,11 @@ equation that V* solves; by 0. the solution is unique, so V* = V_x and π attain
 
 All rounds hold on one event, at all times: a policy with its ε from any check may be reported at any later
 time.
+
+**Rounding.** ρ, W, D, Λ̄, v̄ and the widths are computed with room for all that floating point may have done to them
+(`rounding`, `coordinates`): with the errors z of the equations of V*, everything above holds with ρ + margin in the
+place of ρ, and rows of P̂ sum to 1 up to z_p, which adds γ/(1-γ)·z_p·W̄ to (B). Where there is no bound, nothing is
+certified.
 """
 
 from __future__ import annotations
@@ -45,7 +50,8 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.planning import action_gap, optimal_plan
 from bestpolicy.problem import Problem
-from bestpolicy.stopping.ellipsoids import Prior, widths
+from bestpolicy.stopping.coordinates import Coordinates, coordinates_of
+from bestpolicy.stopping.ellipsoids import Prior, staged_widths
 from bestpolicy.stopping.evidence import Evidence, Model, fit
 from bestpolicy.stopping.propagation import EstimatedKernel, Propagation, propagate
 from bestpolicy.stopping.refinement import Refinement
@@ -59,7 +65,7 @@ class TightRule:
     Attributes
     ----------
     problem : Problem
-        In coordinates in which the features are well conditioned.
+        In coordinates in which the features are well conditioned; they are recomputed to full precision.
     prior : Prior
     delta : float
     split : Split
@@ -75,6 +81,16 @@ class TightRule:
     split: Split = field(default_factory=Split)
     value_span: float = inf
     policy: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        known = coordinates_of(self.problem)
+        object.__setattr__(self, "problem", known.problem)
+        object.__setattr__(self, "prior", self.prior.around(known.moved))
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The coordinates of the rule, with what is known about their accuracy."""
+        return coordinates_of(self.problem)
 
     def look(self, evidence: Evidence) -> Verdict:
         """Certify what the evidence allows."""
@@ -102,6 +118,7 @@ class TightRule:
             "evidence": evidence,
             "prior": self.prior,
             "value_span": self.value_span,
+            "transform": self.coordinates.transform,
         }
 
     def initial_ranges(self) -> FloatArray:
@@ -130,8 +147,6 @@ class TightRule:
             # Not certified, but the shape of the widths helps to choose what to look at next.
             hint = propagation.pulled_back(model.gram_inverse[None] * (10 * ranges[:, None, None] ** 2))
             differences = problem.features[None] - propagation.played[:, :, None, :]
-            flat = differences.reshape(problem.stages, -1, problem.dimension)
-            slopes = np.array([widths(hint[:, h], flat[h]) for h in range(problem.stages)]).reshape(gaps.shape)
-            slopes = np.where(problem.mask, slopes, 0.0)
+            slopes = np.where(problem.mask, staged_widths(hint, differences), 0.0)
             gaps = propagation.values[:, :, None] - propagation.q_values
         return Verdict(policy, inf, 0.0, gap, "", propagation, none, variances, ranges, slopes, gaps)

@@ -29,6 +29,7 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.samples import Tally
+from bestpolicy.stopping.coordinates import EPS
 
 
 def _grid() -> IntArray:
@@ -42,7 +43,7 @@ GRID = _grid()
 
 
 def sample_variances(tally: Tally, values: FloatArray, continuation: float) -> FloatArray:
-    """Sample variance of R + γV(S') at each stage and pair, (stages, K); 0 where n < 2.
+    """Sample variance of R + γV(S') at each stage and pair, (stages, K), not smaller for rounding; 0 where n < 2.
 
     Parameters
     ----------
@@ -54,13 +55,18 @@ def sample_variances(tally: Tally, values: FloatArray, continuation: float) -> F
     """
     pulls = np.maximum(tally.pulls, 1)
     counts = tally.next_counts
-    centre = np.einsum("hks,hs->hk", counts, values, optimize=True) / pulls
+    centre = (counts @ values[:, :, None])[:, :, 0] / pulls
     # Values are centred pair by pair: otherwise a large common level would drown the variance in rounding.
     moved = continuation * (values[:, None, :] - centre[:, :, None])
     first = tally.reward_sums + (counts * moved).sum(axis=2)
     second = tally.squared_rewards + ((2 * tally.next_rewards + counts * moved) * moved).sum(axis=2)
     spread: FloatArray = np.clip(second - first**2 / pulls, 0.0, None)
-    variances: FloatArray = spread / np.maximum(pulls - 1, 1)
+    # Numbers in an interval of this length are squared, and their sums over S states and over the samples rounded;
+    # sums of rewards that are all 0 or 1 are exact.
+    length = 1 + continuation * np.ptp(values, axis=1)[:, None]
+    added = np.where(tally.squared_rewards == tally.reward_sums, 0, pulls)
+    room = (4 * (counts.shape[2] + 8) * length**2 + added) * EPS
+    variances: FloatArray = spread / np.maximum(pulls - 1, 1) + np.where(tally.pulls > 1, 2 * room, 0.0)
     return variances
 
 

@@ -49,6 +49,8 @@ class Verdict:
         Λ̄.
     slopes, gaps : arrays (stages, S, A)
         w(y) and Δ̂; slopes are 0 where the action is the policy's, has the same features, or is not allowed.
+    margins : array (stages, S, A), optional
+        What gaps have to be resolved by beyond their widths, because of rounding.
     """
 
     policy: IntArray
@@ -62,3 +64,4 @@ class Verdict:
     ranges: FloatArray
     slopes: FloatArray
     gaps: FloatArray
+    margins: FloatArray | None = None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite, isnan, log, nan
-from typing import Any
 
 import numpy as np
 
@@ -18,52 +17,42 @@ from bestpolicy.algorithms import Algorithm, make_algorithm
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check
+from bestpolicy.study.settings import Settings
 
 _NEEDED, _WINDOW = 4, 6  # checks with a certified ε: before a forecast is ventured, and to draw the line through
 _STUCK, _SLOWEST, _FASTEST = 0.1, 0.5, 3.0  # powers: widths shrink like the root of the number of samples in the end
 
 
-def forecast(
-    algorithm: Algorithm,
-    problem: Problem,
-    checks: Sequence[Check],
-    *,
-    epsilon: float,
-    delta: float,
-    reward_scale: float = 1.0,
-) -> float:
+def forecast(settings: Settings, algorithm: Algorithm, problem: Problem, checks: Sequence[Check]) -> float:
     """Simulator calls that the whole run should need; nan if it is too early to tell.
 
     Parameters
     ----------
+    settings : Settings
     algorithm : Algorithm
     problem : Problem
     checks : sequence of Check
         The trace so far, with ε and gaps in the user's units of reward.
-    epsilon, delta : float
-        What is asked, in the user's units.
-    reward_scale : float
-        The user's unit of reward in the problem's.
     """
     if not checks:
         return nan
     last = checks[-1]
     if last.passed:
         return float(last.samples)
-    predicted = algorithm.predicted_samples(problem, last.gap / reward_scale, epsilon / reward_scale, delta)
+    gap = last.gap / settings.units.reward_scale
+    predicted = algorithm.predicted_samples(problem, gap, settings.epsilon, settings.delta)
     if not isnan(predicted):
         return max(float(predicted), float(last.samples))
     return max(_extrapolated(checks[-_WINDOW:]), float(last.samples))
 
 
-def forecast_from_settings(settings: dict[str, Any], problem: Problem, checks: Sequence[Check]) -> float | None:
+def stored_forecast(settings: Settings, problem: Problem, checks: Sequence[Check]) -> float | None:
     """What `forecast` says of a study that was stored with these settings; None if it is too early to tell."""
     try:
-        algorithm = make_algorithm(settings["algorithm"], settings["parameters"])
+        algorithm = make_algorithm(settings.algorithm, settings.parameters)
     except InvalidInput:  # somebody's own algorithm
         return None
-    asked = {key: settings[key] for key in ("epsilon", "delta", "reward_scale")}
-    needed = forecast(algorithm, problem, checks, **asked)
+    needed = forecast(settings, algorithm, problem, checks)
     return needed if 0 < needed < inf else None
 
 

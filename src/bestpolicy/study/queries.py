@@ -87,35 +87,6 @@ class Batch:
         return sum(answers[1:], start=answers[0])
 
 
-class Budget:
-    """Simulator calls that a study may make.
-
-    A batch that exceeds the budget is cut to fit, so a replay has to know which budget each query was made under.
-
-    Attributes
-    ----------
-    limit : int or None
-        The present budget.
-    history : list of (int, int or None)
-        From which query on which budget was in force.
-    """
-
-    def __init__(self, limit: int | None, history: Iterable[tuple[int, int | None]] = ()) -> None:
-        self.limit = limit
-        self.history = [(first, old) for first, old in history] or [(0, limit)]
-
-    def at(self, index: int) -> int | None:
-        """Return the budget that was in force when the query was made."""
-        return [limit for first, limit in self.history if first <= index][-1]
-
-    def note(self, index: int) -> bool:
-        """Remember that the present budget is in force from this query on; whether that is news."""
-        if self.history[-1][1] == self.limit:
-            return False
-        self.history.append((index, self.limit))
-        return True
-
-
 def cut(pulls: Pulls, left: int, anytime: bool) -> Pulls:
     """Cut a batch to what is left of a budget; one that means nothing unless it is complete is not begun."""
     total = pulls.total

@@ -108,14 +108,14 @@ class Result:
 
     def to_dict(self, model: str | None = None) -> dict[str, Any]:
         """Return what is worth printing, ready for JSON (numbers that are not finite become None)."""
-        remembered = self.origin.settings["origin"].get("model", "") if self.origin is not None else ""
+        remembered = self.origin.settings.origin.get("model", "") if self.origin is not None else ""
         return {
             "algorithm": self.algorithm,
             "model": remembered if model is None else model,
-            "epsilon": self.asked_epsilon,
+            "asked_epsilon": self.asked_epsilon,
             "delta": self.delta,
             "certified": self.certified,
-            "certified_epsilon": _finite(self.epsilon),
+            "epsilon": _finite(self.epsilon),
             "outcome": str(self.outcome),
             "explanation": self.explanation,
             "policy": self.policy.tolist(),
@@ -155,23 +155,6 @@ def explain(
         return f"{why}: nothing is certified."
     outlook = f"; about {forecast:.2g} calls would be needed in all" if 0 < forecast < inf else ""
     return f"{why}: {certified}{outlook}."
-
-
-_FAILED = "the simulator failed"
-
-
-def failure_warning(failures: int) -> str:
-    """Say what failures may have done to the samples."""
-    times = "once" if failures == 1 else f"{failures} times"
-    return (
-        f"{_FAILED} {times} and the calls concerned were made again; if it fails more often on some outcomes than on "
-        "others, the samples are biased and the guarantee does not hold."
-    )
-
-
-def is_about_failures(warning: str) -> bool:
-    """Whether a warning is one of `failure_warning`."""
-    return warning.startswith(_FAILED)
 
 
 def _finite(number: float) -> float | None:

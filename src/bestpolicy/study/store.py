@@ -34,6 +34,7 @@ from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.study.database import Database
 from bestpolicy.study.encoding import pack, policy_from_bytes, policy_to_bytes, tally_from_bytes, tally_to_bytes, unpack
+from bestpolicy.study.settings import Settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +66,7 @@ class Record:
     Attributes
     ----------
     name, fingerprint, created : str
-    settings : dict
-        epsilon, delta, algorithm and its parameters, seed, max_samples, calls_per_query, origin and others.
+    settings : Settings
     versions : dict
     result : dict or None
         As printed by ``--json``, once the study has ended.
@@ -78,7 +78,7 @@ class Record:
     name: str
     fingerprint: str
     created: str
-    settings: dict[str, Any]
+    settings: Settings
     versions: dict[str, str]
     result: dict[str, Any] | None
     samples: int
@@ -116,7 +116,7 @@ class Store:
             return [row[0] for row in self._db.execute("SELECT name FROM study ORDER BY id")]
 
     def create(
-        self, name: str, fingerprint: str, problem: bytes, settings: dict[str, Any], own_data: Tally | None = None
+        self, name: str, fingerprint: str, problem: bytes, settings: Settings, own_data: Tally | None = None
     ) -> int:
         """Begin a study and return its number."""
         versions = {"bestpolicy": __version__, "numpy": np.__version__, "scipy": scipy.__version__}
@@ -133,7 +133,7 @@ class Store:
                     name,
                     fingerprint,
                     problem,
-                    json.dumps(settings),
+                    json.dumps(settings.to_dict()),
                     json.dumps(versions),
                     None if own_data is None else tally_to_bytes(own_data),
                 ),
@@ -238,10 +238,10 @@ class Store:
                 checks.append(Check(policy=policy, **known))
         return checks
 
-    def change_settings(self, study: int, settings: dict[str, Any]) -> None:
+    def change_settings(self, study: int, settings: Settings) -> None:
         """Store other settings of a study."""
         with self._db.transaction():
-            self._db.execute("UPDATE study SET settings = ? WHERE id = ?", (json.dumps(settings), study))
+            self._db.execute("UPDATE study SET settings = ? WHERE id = ?", (json.dumps(settings.to_dict()), study))
 
     def read(self, study: int) -> Record:
         """Return what the file says of a study."""
@@ -258,7 +258,7 @@ class Store:
             name,
             fingerprint,
             created,
-            json.loads(settings),
+            Settings.from_dict(json.loads(settings)),
             json.loads(versions),
             None if result is None else json.loads(result),
             samples,
@@ -280,7 +280,7 @@ class StudyFile:
         path: str | PathLike[str],
         name: str,
         problem: Problem,
-        settings: dict[str, Any],
+        settings: Settings,
         own_data: Tally | None = None,
     ) -> StudyFile:
         """Begin a study in a file."""
@@ -342,7 +342,7 @@ class StudyFile:
         """Store the checks from position `first` on, requests by position, and the result if there is one."""
         self._store.record(self._study, checks, first, requests, result)
 
-    def change_settings(self, settings: dict[str, Any]) -> None:
+    def change_settings(self, settings: Settings) -> None:
         """Store other settings, such as a new budget."""
         self._store.change_settings(self._study, settings)
 

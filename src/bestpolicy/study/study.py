@@ -15,32 +15,34 @@ told and decided is in the file before it counts; `Study.resume` takes it from t
 
 from __future__ import annotations
 
+import inspect
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from inspect import signature
 from math import inf
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from bestpolicy._numerics.inputs import file_path, number, whole, word
+from bestpolicy._numerics.inputs import file_path, whole, word
 from bestpolicy._numerics.threads import one_thread
-from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, make_algorithm, parameters_of
+from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
 from bestpolicy.algorithms.protocol import Run, Task
 from bestpolicy.certificate import Origin
-from bestpolicy.errors import InvalidInput, StoreError
+from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.problem import Problem
 from bestpolicy.problem.assumptions import check_features, require
+from bestpolicy.problem.units import Units
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.study.forecast import forecast
 from bestpolicy.study.past import Past
-from bestpolicy.study.queries import Batch, Budget, Query, check_tally, cut
-from bestpolicy.study.result import Outcome, Result, explain, failure_warning
+from bestpolicy.study.queries import Batch, Query, check_tally, cut
+from bestpolicy.study.result import Outcome, Result, explain
+from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import Asked, Record, Store, StudyFile
 
 
@@ -69,11 +71,9 @@ class Study:
         Name of the study in that file.
     origin : dict of str, optional
         What the file shall remember of the simulator.
-    reward_scale, reward_offset : float
-        high - low and low, if rewards were mapped from [low, high] into [0, 1]. Then epsilon, and all that is reported
-        of ε and gaps, is in your own units.
-    labels : dict, optional
-        What states and actions are called, for files and reports: ``{"states": [...], "actions": [...]}``.
+    units : Units, optional
+        What rewards in [0, 1], states and actions mean to you. Then epsilon, and all that is reported of ε and gaps,
+        is in your own units.
     own_data : Tally, optional
         Samples from elsewhere, of pairs that were chosen without regard to outcomes (a log of transitions, say:
         `Tally.from_samples`). They help to certify, where the algorithm's rule allows it, and cost no samples.
@@ -92,29 +92,28 @@ class Study:
         store: str | PathLike[str] | None = None,
         name: str = "study",
         origin: dict[str, str] | None = None,
-        reward_scale: float = 1.0,
-        reward_offset: float = 0.0,
-        labels: dict[str, Any] | None = None,
+        units: Units | None = None,
         own_data: Tally | None = None,
+        **gone: Any,
     ) -> None:
+        if gone:
+            raise InvalidInput(_replaced(gone))
         if own_data is not None and not isinstance(own_data, Tally):
             raise InvalidInput(f"own_data must be a Tally (see Tally.from_samples). Got {own_data!r} instead.")
-        self._set_up(
-            problem,
-            {
-                "epsilon": epsilon,
-                "delta": delta,
-                "seed": secrets.randbits(63) if seed is None else seed,
-                "max_samples": max_samples,
-                "calls_per_query": calls_per_query,
-                "origin": origin or {},
-                "reward_scale": reward_scale,
-                "reward_offset": reward_offset,
-                "labels": labels,
-            },
-            algorithm,
-            name,
+        _require_problem(problem)
+        found = find_algorithm(algorithm, problem)
+        settings = Settings(
+            epsilon,
+            delta,
+            found.name,
+            parameters_of(found),
+            secrets.randbits(63) if seed is None else seed,
+            max_samples,
+            calls_per_query,
+            units or Units(),
+            origin or {},
         )
+        self._set_up(problem, settings, found, name)
         if own_data is not None and not self.algorithm.takes_own_data:
             raise InvalidInput(
                 f"algorithm {self.algorithm.name!r} cannot use own data: its proof is about samples of its own choice. "
@@ -126,32 +125,9 @@ class Study:
             self.close()
             raise
 
-    def _set_up(self, problem: Problem, settings: dict[str, Any], algorithm: str | Algorithm | None, name: str) -> None:
-        """Check everything that was given; nothing runs yet."""
-        if not isinstance(problem, Problem):
-            raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
-        self.problem = problem
-        self.epsilon = number("epsilon", settings["epsilon"])
-        self.delta = number("delta", settings["delta"], above=0, below=1)
-        self.seed = whole("seed", settings["seed"], 0)
-        limit, size = settings["max_samples"], settings["calls_per_query"]
-        self._budget = Budget(None if limit is None else whole("max_samples", limit, 1), settings.get("budgets", ()))
-        self.calls_per_query = None if size is None else whole("calls_per_query", size, 1)
-        self.reward_scale = number("reward_scale", settings["reward_scale"], above=0)
-        self.reward_offset = number("reward_offset", settings.get("reward_offset", 0.0), least=-inf)
-        self.labels: dict[str, Any] | None = settings.get("labels")
-        if not isinstance(algorithm, str | None) and (isinstance(algorithm, type) or not hasattr(algorithm, "run")):
-            known = ", ".join(ALGORITHMS)
-            raise InvalidInput(
-                f"algorithm must be an Algorithm or the name of one ({known}). Got {algorithm!r} instead."
-            )
-        self.algorithm = find_algorithm(algorithm, problem)
-        _require_task(self.algorithm)
-        self.name = word("name", name)
-        self.origin: dict[str, str] = settings["origin"]
-        self.failures: int = settings.get("failures", 0)
-        known = settings.get("warnings", ())
-        self._warnings: tuple[str, ...] = tuple(known[:-1] if self.failures else known)  # the last one is made anew
+    def _set_up(self, problem: Problem, settings: Settings, algorithm: Algorithm, name: str) -> None:
+        """Take what was checked; nothing runs yet."""
+        self.problem, self.settings, self.algorithm, self.name = problem, settings, algorithm, word("name", name)
         require(check_features(problem))
 
         self.checks: list[Check] = []
@@ -179,9 +155,9 @@ class Study:
         self._own_samples = 0 if own_data is None else own_data.samples
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
-        asked = min(self.epsilon / self.reward_scale, float(self.problem.value_limits[0]))
-        rng, memory = np.random.default_rng(stream), iter(self._past.memory(self.reward_scale))
-        self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, self.reward_scale, memory))
+        asked, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
+        rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale))
+        self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, scale, memory))
         if not (self.problem.distinct.sum(axis=1) > 1).any():
             self._record(_nothing_to_choose(self.problem))
             self.stop(Outcome.CERTIFIED)
@@ -253,23 +229,24 @@ class Study:
     def _from_record(
         cls, record: Record, problem: Problem, algorithm: str | Algorithm | None, max_samples: int | None
     ) -> Study:
-        settings, own = record.settings, algorithm
-        if own is None or own == settings["algorithm"]:
+        settings = record.settings
+        if algorithm is None or algorithm == settings.algorithm:
             try:
-                own = make_algorithm(settings["algorithm"], settings["parameters"])
+                own = make_algorithm(settings.algorithm, settings.parameters)
             except InvalidInput as error:
                 raise InvalidInput(f"{error} If it is your own, pass it: Study.resume(..., algorithm=...).") from None
-        elif isinstance(own, str) or (own.name, parameters_of(own)) != (settings["algorithm"], settings["parameters"]):
+        else:
+            own = algorithm if isinstance(algorithm, str) else find_algorithm(algorithm, problem)  # type: ignore[assignment]
+        if isinstance(own, str) or (own.name, parameters_of(own)) != (settings.algorithm, settings.parameters):
             got = repr(own) if isinstance(own, str) else f"{own.name!r} with {parameters_of(own)}"
             raise InvalidInput(
-                f"the study was begun with algorithm {settings['algorithm']!r} and {settings['parameters']}. "
+                f"the study was begun with algorithm {settings.algorithm!r} and {settings.parameters}. "
                 f"Got {got} instead; pass the same, or leave it out."
             )
         study = cls.__new__(cls)
-        budgets = settings.get("budgets") or [(0, settings["max_samples"])]
         if max_samples is not None:
-            settings = settings | {"max_samples": max_samples}
-        study._set_up(problem, settings | {"budgets": budgets}, own, record.name)
+            settings = replace(settings, max_samples=max_samples)
+        study._set_up(problem, settings, own, record.name)
         return study
 
     def _end_as(self, record: Record, checks: list[Check]) -> None:
@@ -331,46 +308,49 @@ class Study:
         return again.checks[-1].proof if again.checks else None
 
     @property
-    def max_samples(self) -> int | None:
-        """Budget of simulator calls."""
-        return self._budget.limit
+    def asked_epsilon(self) -> float:
+        """What was asked, in the user's units."""
+        return self.settings.asked_epsilon
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """Everything that decides the run but the problem and the answers."""
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "algorithm": self.algorithm.name,
-            "parameters": parameters_of(self.algorithm),
-            "seed": self.seed,
-            "max_samples": self.max_samples,
-            "budgets": [list(entry) for entry in self._budget.history],
-            "calls_per_query": self.calls_per_query,
-            "origin": self.origin,
-            "reward_scale": self.reward_scale,
-            "reward_offset": self.reward_offset,
-            "labels": self.labels,
-            "warnings": list(self.warnings),
-            "failures": self.failures,
-        }
+    def delta(self) -> float:
+        """Allowed probability of error."""
+        return self.settings.delta
+
+    @property
+    def seed(self) -> int:
+        """Seed of all random streams."""
+        return self.settings.seed
+
+    @property
+    def max_samples(self) -> int | None:
+        """Budget of simulator calls."""
+        return self.settings.max_samples
+
+    @property
+    def units(self) -> Units:
+        """What the problem's numbers mean to the user."""
+        return self.settings.units
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What casts doubt on the guarantee."""
-        return self._warnings if not self.failures else (*self._warnings, failure_warning(self.failures))
+        return self.settings.doubts
 
     def warn(self, *warnings: str) -> None:
         """Remember what casts doubt on the guarantee, for the result."""
-        self._warnings += warnings
-        if self._file is not None and warnings:
-            self._file.change_settings(self.settings)
+        self._change(warnings=(*self.settings.warnings, *warnings))
 
     def note_failure(self) -> None:
         """Remember that a query failed and is simulated again: if outcomes made it fail, the samples are biased."""
-        self.failures += 1
-        if self._file is not None:
-            self._file.change_settings(self.settings)
+        self._change(failures=self.settings.failures + 1)
+
+    def _change(self, **changes: Any) -> None:
+        """Change settings, also in the file."""
+        changed = replace(self.settings, **changes)
+        if self._file is not None and changed != self.settings:
+            self._file.change_settings(changed)
+        self.settings = changed
 
     def __repr__(self) -> str:
         return f"Study({self.algorithm.name} on {self.problem!r}: {self.samples} samples, {self.outcome})"
@@ -441,9 +421,9 @@ class Study:
         explanation = explain(self.outcome, last, self.delta, self.max_samples, self.forecast(), self._unfit_batch())
         return Result(
             algorithm=self.algorithm.name,
-            asked_epsilon=self.epsilon,
+            asked_epsilon=self.asked_epsilon,
             delta=self.delta,
-            policy=policy[0] if self.problem.horizon is None else policy,
+            policy=self.units.policy(policy)[0] if self.problem.horizon is None else self.units.policy(policy),
             certified=self.outcome is Outcome.CERTIFIED,
             epsilon=last.epsilon if last else inf,
             outcome=self.outcome,
@@ -465,14 +445,7 @@ class Study:
 
     def forecast(self) -> float:
         """Simulator calls that the whole run should need, judged by its checks; nan if it is too early to tell."""
-        return forecast(
-            self.algorithm,
-            self.problem,
-            self.checks,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            reward_scale=self.reward_scale,
-        )
+        return forecast(self.settings, self.algorithm, self.problem, self.checks)
 
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""
@@ -513,7 +486,7 @@ class Study:
     def _issue(self) -> None:
         """Ask what the algorithm wants, as far as the budget goes."""
         assert self._request is not None
-        limit = self._budget.at(self._asked) if self._replaying else self._budget.limit
+        limit = self.settings.budget_at(self._asked) if self._replaying else self.max_samples
         pulls = self._request.pulls
         if limit is not None:
             pulls = cut(pulls, limit - self.samples, self.algorithm.anytime)
@@ -522,9 +495,9 @@ class Study:
             if not self._replaying:
                 self.stop(Outcome.BUDGET)
             return
-        if not self._replaying and self._budget.note(self._asked) and self._file is not None:
-            self._file.change_settings(self.settings)
-        parts = pulls.split(self.calls_per_query)
+        if not self._replaying:
+            self._change(budgets=self.settings.with_budget_from(self._asked).budgets)
+        parts = pulls.split(self.settings.calls_per_query)
         self._batch = Batch(Query(self._asked + i, part, self.seed) for i, part in enumerate(parts))
         self._asked += len(parts)
 
@@ -563,18 +536,25 @@ class Study:
                 policy = self.checks[-1].policy  # most policies of a trace are one and the same
             # A check carries over what was certified before it, so only the last one needs its proof.
             self.checks[-1] = replace(self.checks[-1], proof=None)
-        scale = self.reward_scale
+        scale = self.units.reward_scale
         self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
 
 
-def _require_task(algorithm: Algorithm) -> None:
-    """Refuse an algorithm that was written for the first versions, with a word on what has changed."""
-    known = signature(algorithm.run).parameters.values()
-    if sum(one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty for one in known) > 1:
-        raise InvalidInput(
-            f"run of algorithm {algorithm.name!r} must take one argument, a Task: write `def run(self, task)` and take "
-            "task.problem, task.epsilon, task.delta, task.rng and task.own_data instead of five arguments."
+def _require_problem(problem: Any) -> None:
+    if not isinstance(problem, Problem):
+        raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
+
+
+def _replaced(gone: dict[str, Any]) -> str:
+    """Say what replaces arguments that are no more, or that never were."""
+    name = next(iter(gone))
+    if name in ("reward_scale", "reward_offset", "labels"):
+        return (
+            f"{name} is part of units now: Study(..., units=bestpolicy.Units(reward_scale=…, reward_offset=…, "
+            "states=[…], actions=[…]))."
         )
+    known = (*inspect.signature(Study).parameters,)[1:-1]
+    return f"Study has no argument {name!r}. It takes {', '.join(known)}.{did_you_mean(name, known)}"
 
 
 def _has_ended(record: Record, max_samples: int | None) -> bool:
@@ -582,7 +562,7 @@ def _has_ended(record: Record, max_samples: int | None) -> bool:
     if record.result is None:
         return False
     if record.result["outcome"] == Outcome.BUDGET:
-        return max_samples is None or max_samples == record.settings["max_samples"]
+        return max_samples is None or max_samples == record.settings.max_samples
     return record.result["outcome"] in (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
 
 

@@ -1,8 +1,9 @@
 """What a certificate is about: the decision problem and the samples, with everything that must be true of them.
 
 Samples are kept as sums per stage and sampled pair: how often each next state followed, the rewards that came with
-it, the squared rewards; and, if samples were weighted (weight 1/u with u ≥ 1), the same sums with 1/u. Rewards in
-[0, 1] and Cauchy–Schwarz tie these sums to each other, so invented numbers rarely fit together.
+it, the squared rewards; and, if samples were weighted (weight 1/u with 1 ≤ u ≤ 16), the same sums with 1/u. Rewards in
+[0, 1] and Cauchy–Schwarz tie these sums to each other, so invented numbers rarely fit together. That weights were fixed
+before their samples is nothing that sums can show.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from bestpolicy.errors import InvalidInput
 from bestpolicy.verification.reading import LARGEST_TABLE, Floats, Ints, Node, Rejected
 
+ONES_TOLERANCE = 1e-8  # how far the all-ones function may be from linear in the features
 _ROUNDING = 1e-9  # relative error that long sums of floating-point numbers may have
+_LARGEST_U = 16.0  # u of a weight 1/u
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +71,7 @@ class Case:
                 raise Rejected("the features do not have full rank")
             for _ in range(2):
                 rest = rest - basis @ (basis.T @ rest)
-        if np.abs(rest).max() > 1e-6:
+        if np.abs(rest).max() > ONES_TOLERANCE:
             raise Rejected("the all-ones function is not linear in the features, so transition rows cannot sum to 1")
 
     @property
@@ -143,6 +146,11 @@ class Samples:
     weighted_counts: Floats
 
     @property
+    def are_weighted(self) -> bool:
+        """Whether some sample counts less than 1."""
+        return not np.array_equal(self.weights, self.pulls)
+
+    @property
     def pulls(self) -> Ints:
         """Samples of each pair, (stages, K)."""
         pulls: Ints = self.counts.sum(axis=2)
@@ -198,13 +206,20 @@ class Samples:
             ("a sum of squared rewards exceeds the sum of the rewards", self.squares, sums),
             ("a sum of squared rewards is smaller than the rewards allow", least_squares, self.squares),
             ("a weight is larger than 1", self.weights, pulls),
+            ("a weight is smaller than 1/16", pulls / _LARGEST_U, self.weights),
             ("weights by next state exceed their counts", self.weighted_counts, counts),
-            ("a weight is not positive", 0 * counts, self.weighted_counts),
-            ("squared weights exceed the weights", self.weights_squared, self.weights),
+            ("weights by next state are smaller than 1/16 each", counts / _LARGEST_U, self.weighted_counts),
+            # (1/u - 1)(1/u - 1/16) ≤ 0 for every sample.
+            (
+                "squared weights exceed what the weights allow",
+                self.weights_squared,
+                self.weights * (1 + 1 / _LARGEST_U) - pulls / _LARGEST_U,
+            ),
             ("squared weights are smaller than the weights allow", self.weights**2, pulls * self.weights_squared),
             ("weighted rewards are negative", 0 * pulls, self.weighted_rewards),
             ("weighted rewards exceed the weights", self.weighted_rewards, self.weights),
             ("weighted rewards exceed the rewards", self.weighted_rewards, sums),
+            ("weighted rewards are smaller than the rewards allow", sums / _LARGEST_U, self.weighted_rewards),
             ("weights by next state do not add up", self.weights, self.weighted_counts.sum(axis=2)),
             ("weights by next state do not add up", self.weighted_counts.sum(axis=2), self.weights),
         )

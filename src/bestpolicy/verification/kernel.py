@@ -2,8 +2,8 @@
 
 Let F(v)(s) = max_a{g(s,a) + γ(|P̂|v)(s,a)}. If γ max_a|P̂|h < h at every state for some h > 0, F is a contraction in the
 norm weighted by h, and every v with F(v) ≤ v lies above its fixed point. Such a v is found by policy iteration and
-lifted by a multiple of h until the inequality holds in floating point. Episodic: F goes from stage to stage, backward
-induction gives the fixed point itself, and no h is needed.
+lifted by a multiple of h until the inequality holds in floating point, with room for the rounding of that test.
+Episodic: F goes from stage to stage, backward induction gives the fixed point itself, and no h is needed.
 
 With many states |P̂| is not formed. Rows of P̂ sum to 1, |P̂|v = P̂v + 2P̂⁻v ≤ Φ(μ̂ᵀv) + 2n max v with the negative
 mass n(s,a) = Σ_s' max(-p̂(s'), 0); a larger F has larger super-solutions, so these are as good.
@@ -15,6 +15,7 @@ import numpy as np
 
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.reading import Floats, Ints, Rejected
+from bestpolicy.verification.rounding import EPS
 
 _DENSE_STATES = 400
 _DENSE_ENTRIES = 4 * 10**7
@@ -30,21 +31,27 @@ class Kernel:
     features : array (S, A, d)
         In the coordinates of μ̂.
     mu : array (stages, S, d)
+    lengths : array (stages,)
+        Bounds on |φ|ᵀΣ_s|μ̂(s)| at all pairs.
     """
 
-    def __init__(self, case: Case, features: Floats, mu: Floats) -> None:
+    def __init__(self, case: Case, features: Floats, mu: Floats, lengths: Floats) -> None:
         self.case, self.features, self.mu = case, features, mu
+        # A row times v is off by less than this times max v: d terms for each of S entries, then S terms.
+        self.unit = (len(features) + features.shape[2] + 8) * EPS * (1 + lengths)
         states, actions, dimension = features.shape
         rows = features.reshape(-1, dimension)
         self.negative = np.zeros((case.stages, states, actions))
         small = states <= _DENSE_STATES and case.stages * states * states * actions <= _DENSE_ENTRIES
         self._dense = np.empty((case.stages, states * actions, states)) if small else None
         step = max(1, 10**7 // states)
+        signs = (rows < 0).any() or (mu < 0).any()
         for stage in range(case.stages):
             for start in range(0, len(rows), step):
                 part = slice(start, start + step)
                 signed = rows[part] @ mu[stage].T
-                self.negative[stage].reshape(-1)[part] = -np.minimum(signed, 0.0).sum(axis=1)
+                if signs:
+                    self.negative[stage].reshape(-1)[part] = self.unit[stage] - np.minimum(signed, 0.0).sum(axis=1)
                 if self._dense is not None:
                     self._dense[stage, part] = np.abs(signed)
         self.negative[:, ~case.mask] = 0.0
@@ -57,6 +64,11 @@ class Kernel:
             return product.reshape(self.case.mask.shape)
         bound: Floats = self.features @ (self.mu[stage].T @ values) + 2 * self.negative[stage] * values.max()
         return bound
+
+    def _room(self, stage: int, gains: Floats, values: Floats) -> float:
+        """By how much a backup may be off."""
+        sizes = np.where(self.case.mask & np.isfinite(gains), np.abs(gains), 0.0)
+        return float(self.unit[stage] * values.max() + 4 * EPS * sizes.max())
 
     def _backup(self, stage: int, gains: Floats, values: Floats) -> Floats:
         return np.where(self.case.mask, gains + self.case.gamma * self._absolute(stage, values), -np.inf)
@@ -100,7 +112,7 @@ class Kernel:
         for attempt in range(2):
             weights = np.ones(len(nothing)) if attempt == 0 else self._policy_iteration(np.ones(nothing.shape))
             if np.isfinite(weights).all() and weights.min() > 0:
-                shrunk = self._backup(0, nothing, weights).max(axis=1)
+                shrunk = self._backup(0, nothing, weights).max(axis=1) + self._room(0, nothing, weights)
                 if (shrunk < (1 - 1e-10) * weights).all():
                     return weights
         raise Rejected("the estimated transitions do not contract, which Theorem T needs")
@@ -111,15 +123,20 @@ class Kernel:
             staged = np.zeros((self.case.stages + 1, len(self.features)))
             for stage in reversed(range(self.case.stages)):
                 best = self._backup(stage, gains[stage], staged[stage + 1]).max(axis=1)
+                if staged[stage + 1].any():
+                    best = best + self._room(stage, gains[stage], staged[stage + 1])
                 staged[stage] = np.maximum(best, 0.0) * (1 + 1e-13)
             return staged[:-1]
         assert self.weights is not None
         values = self._policy_iteration(gains[0])
         if not np.isfinite(values).all():
             values = np.zeros(len(self.features))
-        room = self.weights - self._backup(0, np.zeros_like(gains[0]), self.weights).max(axis=1)
+        nothing = np.zeros_like(gains[0])
+        room = self.weights - self._backup(0, nothing, self.weights).max(axis=1) - self._room(0, nothing, self.weights)
         for attempt in range(6):
             missing = self._backup(0, gains[0], values).max(axis=1) - values
+            if values.max() > 0:
+                missing = missing + self._room(0, gains[0], values)
             if (missing <= 0).all():
                 return values[None]
             # F(v + c·h) ≤ F(v) + cγ max|P̂|h: this c closes what is missing, up to rounding, which grows the next one.

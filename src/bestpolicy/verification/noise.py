@@ -11,6 +11,10 @@ b_i ∈ R^D known before sample i, noise η_i, S = Σb_iη_i, Γ > 0 fixed befor
   at all n ≥ n_0 together √v ≤ b + √(V̂ + b²), b = (Λ/2)√(l/m), m = ⌊n_0/2⌋. n_0 runs over 2, 3, 4, … (ratio 5/4), the
   i-th with l = log(K i(i+1)/δ), for each of K pairs.
 
+Room is left for rounding (`rounding`): eigenvalues and norms with Γ⁻¹ are off by 8dε·cond(Γ); if the G⁻¹ in use has
+relative error δ, widths in H = Γ_i + Σ̄ have √cond(H)·δ; and the product that makes M, and those with it, are off by
+(6d+10)ε‖G⁻¹‖²‖H‖.
+
 S and B are used for Γ, 4Γ, 16Γ, … with shares q_i of δ, Σq_i ≤ 1. Then |vᵀG⁻¹S| ≤ √(vᵀMv) for all v, M = radius² ·
 G⁻¹(Γ_i + Σ̄)G⁻¹, for each scale i.
 """
@@ -18,13 +22,16 @@ G⁻¹(Γ_i + Σ̄)G⁻¹, for each scale i.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import eigh
 
 from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
+from bestpolicy.verification.rounding import EPS
 
 _KEPT = 8  # scales of smallest volume; the others do not matter
+_FUNCTIONS = 4096  # relative error, in ε, of logarithms, of g, and of sums of weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +63,20 @@ class Prior:
         one = slice(index, index + 1)
         return Prior(self.base[one], self.capacity, self.largest[one], self.shares)
 
+    @cached_property
+    def condition(self) -> float:
+        """cond(Γ), the worst of all stages, or more."""
+        values = np.linalg.eigvalsh(self.base)
+        least = values[:, 0] - 8 * values.shape[1] * EPS * values[:, -1]
+        if not (least > 0).all():
+            raise Rejected("the prior is too badly conditioned for double precision")
+        return float((values[:, -1] / least).max())
+
+    @property
+    def accuracy(self) -> float:
+        """Relative error of what is computed with Γ⁻¹."""
+        return float(8 * self.base.shape[1] * EPS * self.condition)
+
     @property
     def factors(self) -> Floats:
         """1, 4, 16, …"""
@@ -65,29 +86,41 @@ class Prior:
         """Eigenvalues of Γ⁻¹Σ̄ over all stages, (D,)."""
         found = [eigh(one, gamma, eigvals_only=True) for one, gamma in zip(spread, self.base, strict=True)]
         eigenvalues: Floats = np.maximum(np.concatenate(found), 0.0)
-        return eigenvalues
+        raised: Floats = eigenvalues + self.accuracy * eigenvalues.max()
+        return raised
 
-    def sub_gaussian(self, inverse: Floats, spread: Floats, delta: float, log_count: float = 0.0) -> Floats:
+    def sub_gaussian(
+        self, inverse: Floats, defect: float, spread: Floats, delta: float, log_count: float = 0.0
+    ) -> Floats:
         """M of Lemma S, (m, stages, d, d); `log_count` is the log of the number of noises that share δ."""
         eigenvalues = self.eigenvalues(spread)
         dets = np.log1p(eigenvalues[:, None] / self.factors).sum(axis=0)
         radii = 2 * log_count - 2 * np.log(self.shares * delta) + dets
-        return self._matrices(inverse, spread, eigenvalues, radii)
+        return self._matrices(inverse, defect, spread, eigenvalues, radii)
 
-    def bernstein(self, inverse: Floats, spread: Floats, ranges: Floats, delta: float) -> Floats:
+    def bernstein(self, inverse: Floats, defect: float, spread: Floats, ranges: Floats, delta: float) -> Floats:
         """M of Lemma B, (m, stages, d, d), for the scales within the capacity."""
         eigenvalues = self.eigenvalues(spread)
         dets = np.log1p(eigenvalues[:, None] / self.factors).sum(axis=0)
         logs = np.log(2 / (self.shares * delta))
         reach = np.sqrt(2 * logs + self.capacity) + np.sqrt(2 * len(eigenvalues))
-        inflation = bennett(reach * float((ranges * self.largest).max()) / np.sqrt(self.factors))
+        largest = float((ranges * self.largest).max()) * (1 + self.accuracy)
+        inflation = bennett(reach * largest / np.sqrt(self.factors))
         radii = np.where(dets <= self.capacity, inflation * (2 * logs + dets), np.inf)
-        return self._matrices(inverse, spread, eigenvalues, radii)
+        return self._matrices(inverse, defect, spread, eigenvalues, radii)
 
-    def _matrices(self, inverse: Floats, spread: Floats, eigenvalues: Floats, radii: Floats) -> Floats:
+    def _matrices(self, inverse: Floats, defect: float, spread: Floats, eigenvalues: Floats, radii: Floats) -> Floats:
+        dimension = inverse.shape[1]
         volumes = len(eigenvalues) * np.log(radii) + np.log(self.factors + eigenvalues[:, None]).sum(axis=0)
-        best = [i for i in np.argsort(volumes)[:_KEPT] if np.isfinite(radii[i])]
-        found = [radii[i] * (inverse @ (self.factors[i] * self.base + spread) @ inverse) for i in best]
+        least = max(0.0, float(eigenvalues.min() - 2 * self.accuracy * eigenvalues.max()))
+        norms, found = (inverse**2).sum(axis=(1, 2)), []
+        for i in np.argsort(volumes)[:_KEPT]:
+            if np.isfinite(radii[i]):
+                middle = self.factors[i] * self.base + spread
+                condition = self.condition * (self.factors[i] + eigenvalues.max()) / (self.factors[i] + least)
+                radius = radii[i] * (1 + np.sqrt(condition) * defect) ** 2 * (1 + (_FUNCTIONS + len(eigenvalues)) * EPS)
+                room = (6 * dimension + 10) * EPS * norms * np.sqrt((middle**2).sum(axis=(1, 2)))
+                found.append(radius * (inverse @ middle @ inverse + room[:, None, None] * np.eye(dimension)))
         return np.array(found).reshape(-1, *inverse.shape)
 
 

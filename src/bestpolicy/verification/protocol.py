@@ -8,8 +8,11 @@ on all samples, which is a function of the features, the design and δ:
 
     Γ = c · (d/10) · Λ(w),   capacity = D log(1 + 2/c),   c minimising (1+c)(2l + D log(1+1/c)), l = log(2/(q_0 δ)).
 
-So none of it can be chosen in hindsight. What a file cannot show is that a lag's prior and policy come from the samples
-before the lag, that it was the j-th, and that no other run was made.
+So none of it can be chosen in hindsight once δ, lag_share, the design and the pairs are fixed. What a file cannot show
+is that *these* were fixed before sampling, that weights were fixed before their samples, that a lag's prior and policy
+come from the samples before the lag, that it was the j-th, and that no other run was made: all of it is listed with the
+verdict. What can be seen is checked: that the design is nearly G-optimal; that the pairs are those of the design, or
+all, where no samples came from elsewhere; that lags lie apart, lag j after 2^(j-1) samples at least.
 """
 
 from __future__ import annotations
@@ -39,30 +42,40 @@ def main_shares() -> Floats:
 
 
 def certified_epsilon(
-    case: Case, theorem: str, proof: Node, policy: Ints, delta: float, asked: float, target: float
+    case: Case, theorem: str, proof: Node, policy: Ints, delta: float, asked: float, target: float, own_data: int
 ) -> tuple[float, int, list[str]]:
     """Return the ε that the samples certify, their number, and what has to be taken on trust."""
     coordinates = Coordinates.read(proof, case)
+    coordinates.require_design(case)
     samples = Samples.read(proof.child("samples"), case)
-    if not np.isin(coordinates.design_pairs, samples.pairs).all():
-        raise Rejected("the pairs that might be sampled lack some of the design's")
-    model = Regression.fit(case, samples, coordinates.features)
+    _require_pairs(case, coordinates, samples, own_data)
+    model = Regression.fit(case, samples, coordinates)
     prior = Prior.read(proof.child("prior"), case.stages, model.rows)
-    lag_share = proof.number("lag_share", 0.0, 1.0)
-    count, trusted = int(samples.pulls.sum()), list[str]()
+    lag_share = proof.number("lag_share", -1e300, 1e300)
+    _require(0 <= lag_share < 1, f"lag_share must be at least 0 and below 1, and is {lag_share:g}")
+    count = int(samples.pulls.sum())
+    trusted = [
+        f"δ and lag_share ({lag_share:g}), and whether ε = 0 was asked, were fixed before sampling",
+        "the design, which decides the prior, was fixed before sampling",
+        f"the list of {len(samples.pairs):,} pairs that might be sampled was fixed before sampling",
+    ]
+    if samples.are_weighted:
+        trusted.append("the weights of the samples in the regression were fixed before the samples were drawn")
     if proof.has("lag"):
         lag = proof.child("lag")
         number, started = lag.whole("number", 1, 10**6), lag.whole("started", 1)
+        _require(started >= 2.0 ** min(number - 1, 100), f"lag {number} cannot have started after {started:,} samples")
         own = delta * lag_share / (number * (number + 1)) * PARTS[theorem]
         _require(np.array_equal(prior.shares, LAG_SHARES), "the shares of the scales are not those of the format")
         fixed = {"T": "the prior", "P": "the prior and the policy", "F": "the prior, the policy and the function V"}
         trusted.append(f"{fixed[theorem]} of lag {number} were chosen from the first {started:,} simulator calls only")
+        trusted.append(f"it was lag number {number} of the run")
         count += started
     else:
         _require(theorem == "T", f"Theorem {theorem} needs a lag")
         own = delta * (1 - lag_share)
         _require(np.allclose(prior.shares, main_shares(), rtol=_EQUAL, atol=0), "the shares of the scales are changed")
-        _require_main_prior(prior, coordinates.information, own)
+        _require_main_prior(prior, coordinates, own)
     _require(own > 0, "nothing of δ is left for this certificate")
     if theorem == "F":
         _require(case.horizon is None, "Theorem F is for discounted problems")
@@ -80,22 +93,33 @@ def certified_epsilon(
     return found, count, trusted
 
 
-def _require_main_prior(prior: Prior, information: Floats, delta: float) -> None:
+def _require_pairs(case: Case, coordinates: Coordinates, samples: Samples, own_data: int) -> None:
+    """The pairs that might be sampled: the design's or all, and those of samples from elsewhere."""
+    design = coordinates.design_pairs
+    _require(bool(np.isin(design, samples.pairs).all()), "the pairs that might be sampled lack some of the design's")
+    usual = len(samples.pairs) in (len(design), int(case.mask.sum()))
+    _require(usual or own_data > 0, "the pairs that might be sampled are neither those of the design nor all")
+
+
+def _require_main_prior(prior: Prior, coordinates: Coordinates, delta: float) -> None:
     stages, dimension, _ = prior.base.shape
+    information = coordinates.information
     size = stages * dimension
     ratio = prior.base[0, 0, 0] / (0.1 * dimension * information[0, 0])
     expected = ratio * 0.1 * dimension * information
     off = np.abs(prior.base - expected).max() / np.abs(expected).max()
-    _require(off <= _EQUAL, "the prior is not the one that follows from the design")
+    # The run made it from features that it had multiplied in plain double precision.
+    _require(off <= _EQUAL + 8 * coordinates.plain_error, "the prior is not the one that follows from the design")
 
     def cost(c: Floats) -> Floats:
         price: Floats = (1 + c) * (2 * log(2 / (prior.shares[0] * delta)) + size * np.log1p(1 / c))
         return price
 
     best = cost(np.geomspace(0.02, 5.0, 200)).min()
-    _require(abs(cost(np.array([ratio]))[0] - best) <= _EQUAL * best, "the size of the prior does not follow from δ")
+    equal = _EQUAL + 8 * coordinates.plain_error
+    _require(abs(cost(np.array([ratio]))[0] - best) <= equal * best, "the size of the prior does not follow from δ")
     capacity = size * log(1 + 2 / ratio)
-    _require(abs(prior.capacity - capacity) <= _EQUAL * capacity, "the capacity does not follow from the prior")
+    _require(abs(prior.capacity - capacity) <= equal * capacity, "the capacity does not follow from the prior")
 
 
 def _require(good: bool, complaint: str) -> None:

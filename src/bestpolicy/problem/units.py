@@ -1,0 +1,76 @@
+"""What a problem's numbers mean to its user: rewards in the user's units, names of states and actions.
+
+A problem has rewards in [0, 1] and numbered states and actions. A simulator whose own differ says how, in its optional
+attribute ``units``; then ε, gaps and values are reported in the user's units, and files and pages use the names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from bestpolicy._numerics.arrays import IntArray
+from bestpolicy._numerics.inputs import number
+from bestpolicy.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Units:
+    """Rewards, states and actions as the user knows them.
+
+    Attributes
+    ----------
+    reward_scale, reward_offset : float
+        A reward of the user's is offset + scale · (reward in [0, 1]).
+    states, actions : list, optional
+        Their names, ready for JSON.
+    environment : str
+        Where they come from.
+    own_states : int, optional
+        Show policies for the first so many states only (others, such as the end of a game, were added), and as the
+        user's own actions.
+    """
+
+    reward_scale: float = 1.0
+    reward_offset: float = 0.0
+    states: list[Any] | None = None
+    actions: list[Any] | None = None
+    environment: str = ""
+    own_states: int | None = None
+
+    def __post_init__(self) -> None:
+        number("reward_scale", self.reward_scale, above=0)
+        number("reward_offset", self.reward_offset, least=-inf)
+
+    @classmethod
+    def of_range(cls, reward_range: tuple[float, float]) -> Units:
+        """Return the units of rewards in [low, high]."""
+        low, high = reward_range
+        return cls(reward_scale=high - low, reward_offset=low)
+
+    @classmethod
+    def of(cls, simulator: Any, default: Units | None = None) -> Units:
+        """Return the units of a simulator, its attribute ``units``; the default if it declares none."""
+        units = getattr(simulator, "units", None)
+        if units is not None and not isinstance(units, Units):
+            raise InvalidInput(f"units of a simulator must be bestpolicy.Units. Got {units!r} instead.")
+        return units or default or cls()
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Lowest and highest reward."""
+        return self.reward_offset, self.reward_offset + self.reward_scale
+
+    def policy(self, staged: IntArray) -> IntArray:
+        """Return a policy (stages, S) as the user plays it."""
+        if self.own_states is None:
+            return staged
+        own = staged[:, : self.own_states]
+        return own if self.actions is None else np.asarray(self.actions)[own]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return asdict(self)

@@ -1,0 +1,131 @@
+"""Everything that decides a study but the problem and the answers, made once and kept in its file.
+
+A new option is a field here, with its check, and whatever it is for.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from bestpolicy._numerics.inputs import number, whole
+from bestpolicy.errors import StoreError
+from bestpolicy.problem.units import Units
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked, how, and in whose units.
+
+    Attributes
+    ----------
+    asked_epsilon, delta : float
+        The policy shall be within `asked_epsilon` ≥ 0 of optimal (in the user's units) with probability 1 - `delta`.
+    algorithm : str
+    parameters : dict
+    seed : int
+        Drawn if not given.
+    max_samples : int, optional
+        Budget of simulator calls.
+    calls_per_query : int, optional
+        Largest number of calls of a query; any if not given.
+    units : Units
+    origin : dict of str
+        What the file shall remember of the simulator.
+    budgets : tuple of (int, int or None)
+        From which query on which budget was in force.
+    warnings : tuple of str
+        What casts doubt on the guarantee.
+    failures : int
+        How often the simulator failed and calls were made again.
+    """
+
+    asked_epsilon: float
+    delta: float
+    algorithm: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    seed: int = field(default_factory=lambda: secrets.randbits(63))
+    max_samples: int | None = None
+    calls_per_query: int | None = None
+    units: Units = field(default_factory=Units)
+    origin: dict[str, str] = field(default_factory=dict)
+    budgets: tuple[tuple[int, int | None], ...] = ()
+    warnings: tuple[str, ...] = ()
+    failures: int = 0
+
+    def __post_init__(self) -> None:
+        # Whatever was given, what is kept is of the right kind.
+        self._keep(
+            asked_epsilon=number("epsilon", self.asked_epsilon),
+            delta=number("delta", self.delta, above=0, below=1),
+            seed=whole("seed", self.seed, 0),
+            max_samples=None if self.max_samples is None else whole("max_samples", self.max_samples, 1),
+            calls_per_query=None if self.calls_per_query is None else whole("calls_per_query", self.calls_per_query, 1),
+            budgets=tuple((first, limit) for first, limit in self.budgets) or ((0, self.max_samples),),
+            warnings=tuple(self.warnings),
+        )
+
+    def _keep(self, **checked: Any) -> None:
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def budget_at(self, query: int) -> int | None:
+        """Return the budget that was in force when a query was made; a batch that exceeds it was cut to fit."""
+        return [limit for first, limit in self.budgets if first <= query][-1]
+
+    def with_budget_from(self, query: int) -> Settings:
+        """Return the same with the present budget in force from a query on."""
+        if self.budgets[-1][1] == self.max_samples:
+            return self
+        return replace(self, budgets=(*self.budgets, (query, self.max_samples)))
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """All that casts doubt on the guarantee, failures included."""
+        return self.warnings if not self.failures else (*self.warnings, failure_warning(self.failures))
+
+    @property
+    def epsilon(self) -> float:
+        """The asked ε in the problem's own units, in which rewards lie in [0, 1]."""
+        return self.asked_epsilon / self.units.reward_scale
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, known: dict[str, Any]) -> Settings:
+        """Read what `to_dict` wrote, or what the first versions did."""
+        try:
+            if "units" not in known:
+                known = _of_the_first_versions(known)
+            listed = {entry.name: known[entry.name] for entry in fields(cls) if entry.name in known}
+            return cls(**listed | {"units": Units(**known["units"])})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"stored settings are damaged ({error}). Take a copy of the file that is whole.") from None
+
+
+_FAILED = "the simulator failed"
+
+
+def failure_warning(failures: int) -> str:
+    """Say what failures may have done to the samples."""
+    times = "once" if failures == 1 else f"{failures} times"
+    return (
+        f"{_FAILED} {times} and the calls concerned were made again; if it fails more often on some outcomes than on "
+        "others, the samples are biased and the guarantee does not hold."
+    )
+
+
+def is_about_failures(warning: str) -> bool:
+    """Whether a warning is one of `failure_warning`."""
+    return warning.startswith(_FAILED)
+
+
+def _of_the_first_versions(known: dict[str, Any]) -> dict[str, Any]:
+    labels = known.get("labels") or {}
+    named = {key: labels[key] for key in ("states", "actions", "environment") if key in labels}
+    scale, offset = known["reward_scale"], known.get("reward_offset", 0.0)
+    units = named | {"reward_scale": scale, "reward_offset": offset}
+    return known | {"asked_epsilon": known["epsilon"], "units": units, "budgets": known.get("budgets") or ()}
