@@ -24,7 +24,7 @@ from bestpolicy.algorithms import (
     make_algorithm,
     parameters_of,
 )
-from bestpolicy.algorithms import action_elimination as elimination
+from bestpolicy.algorithms.peers import action_elimination as elimination
 from bestpolicy.algorithms.peers.klb_ts import Times, threshold, tracked_counts
 from bestpolicy.algorithms.peers.phased_q import Phases
 from bestpolicy.algorithms.peers.plug_in import samples_each
