@@ -158,10 +158,7 @@ def from_result(result: Result, model: str = "") -> Account:
     if origin is None:
         raise InvalidInput("this result does not say where it comes from, so there is nothing to report on it.")
     last = result.checks[-1] if result.checks else None
-    proof = (last.proof if last else None) or {}
-    tally = proof.get("tally")
-    if tally is None and "evidence" in proof:
-        tally = proof["evidence"].tally
+    tally = last.proof.tally if last is not None and last.proof is not None else None
     return Account(
         name="",
         problem=origin.problem,

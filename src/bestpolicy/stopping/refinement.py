@@ -17,15 +17,15 @@ from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.coordinates import EPS
-from bestpolicy.stopping.ellipsoids import bernstein_ellipsoids, staged_widths, sub_gaussian_ellipsoids, widths
 from bestpolicy.stopping.evidence import Evidence, Model, dominating_moments
-from bestpolicy.stopping.propagation import EstimatedKernel, Propagation
+from bestpolicy.stopping.lemmas.ellipsoids import bernstein_ellipsoids, staged_widths, sub_gaussian_ellipsoids, widths
+from bestpolicy.stopping.lemmas.propagation import EstimatedKernel, Propagation
+from bestpolicy.stopping.lemmas.variance import deviation_terms, sample_variances, variance_bounds
 from bestpolicy.stopping.rounding import Rounding
-from bestpolicy.stopping.variance import deviation_terms, sample_variances, variance_bounds
 from bestpolicy.stopping.verdict import Verdict
 
 if TYPE_CHECKING:
-    from bestpolicy.stopping.tight import TightRule
+    from bestpolicy.stopping.tight import TightTest
 
 _ROUNDS = 6  # refinements of the range and the variances per check
 _ALL_PAIRS = 400  # states up to which all differences of two states' values are bounded one by one
@@ -36,7 +36,7 @@ class Refinement:
 
     def __init__(
         self,
-        rule: TightRule,
+        rule: TightTest,
         evidence: Evidence,
         model: Model,
         kernel: EstimatedKernel | None,
