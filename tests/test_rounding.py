@@ -20,8 +20,8 @@ import bestpolicy.stopping.paper as paper
 from bestpolicy.algorithms.tight import Tight, tight_rule, whitened_problem
 from bestpolicy.certificate import make_certificate
 from bestpolicy.design import g_optimal_design, whiten
+from bestpolicy.diagnostics.assumptions import TOLERANCE
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem.assumptions import TOLERANCE
 from bestpolicy.samples import Pulls
 from bestpolicy.stopping import PaperRule
 from bestpolicy.stopping import tight as tight_module

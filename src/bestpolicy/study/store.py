@@ -115,6 +115,12 @@ class Store:
         with self._db.errors():
             return [row[0] for row in self._db.execute("SELECT name FROM study ORDER BY id")]
 
+    def attempts(self, fingerprint: str) -> int:
+        """Number of studies of a problem."""
+        with self._db.errors():
+            rows = self._db.execute("SELECT COUNT(*) FROM study WHERE fingerprint = ?", (fingerprint,))
+            return int(rows.fetchone()[0])
+
     def create(
         self, name: str, fingerprint: str, problem: bytes, settings: Settings, own_data: Tally | None = None
     ) -> int:
@@ -265,6 +271,14 @@ class Store:
             answers,
             checks,
         )
+
+
+def count_attempts(path: str | PathLike[str] | None, fingerprint: str) -> int:
+    """Number of studies of a problem in a file, one that is at hand included; 1 without a file."""
+    if path is None:
+        return 1
+    with Store(path) as store:
+        return max(1, store.attempts(fingerprint))
 
 
 class StudyFile:

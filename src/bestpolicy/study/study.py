@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
 from os import PathLike
 from typing import Any
@@ -32,9 +33,9 @@ from bestpolicy._numerics.threads import one_thread
 from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
 from bestpolicy.algorithms.protocol import Run, Task
 from bestpolicy.certificate import Origin
+from bestpolicy.diagnostics.assumptions import check_features, require
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.problem import Problem
-from bestpolicy.problem.assumptions import check_features, require
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
@@ -43,7 +44,7 @@ from bestpolicy.study.past import Past
 from bestpolicy.study.queries import Batch, Query, check_tally, cut
 from bestpolicy.study.result import Outcome, Result, explain
 from bestpolicy.study.settings import Settings
-from bestpolicy.study.store import Asked, Record, Store, StudyFile
+from bestpolicy.study.store import Asked, Record, Store, StudyFile, count_attempts
 
 
 class Study:
@@ -439,7 +440,12 @@ class Study:
             checks=tuple(self.checks),
             warnings=self.warnings,
             origin=Origin(
-                self.problem, self.settings, self._store, self._own_samples, self._proof if restored else None
+                self.problem,
+                self.settings,
+                self._store,
+                partial(count_attempts, self._store, self.problem.fingerprint),
+                self._own_samples,
+                self._proof if restored else None,
             ),
         )
 
