@@ -242,3 +242,6 @@ def _labels(units: Units) -> dict[str, Any] | None:
 def _finite(value: Any) -> Any:
     """Return a parameter as JSON can hold it: numbers that are not finite become text."""
     return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+__all__ = ["Origin"]

@@ -203,3 +203,6 @@ def stage_parameters(problem: Problem, theta: ArrayLike, mu: ArrayLike) -> tuple
             raise InvalidInput(f"{name} must be finite. Entry {tuple(np.argwhere(~np.isfinite(array))[0])} is not.")
         staged.append(array.reshape(problem.stages, *(sizes[axis] for axis in own_axes)))
     return staged[0], staged[1]
+
+
+__all__ = ["LinearMDP"]

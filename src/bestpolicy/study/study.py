@@ -586,6 +586,3 @@ def _nothing_to_choose(problem: Problem) -> Check:
     return Check(
         0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", proof={"theorem": "no choice"}
     )
-
-
-__all__ = ["Outcome", "Query", "Result", "Study"]
