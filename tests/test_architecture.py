@@ -216,10 +216,10 @@ def test_the_reference_has_what_a_room_offers(room):
 
 
 def test_one_version():
-    project = tomllib.loads((ROOT.parent.parent / "pyproject.toml").read_text())["project"]
-    assert "version" not in project
-    assert project["dynamic"] == ["version"]
-    assert re.fullmatch(r"\d+\.\d+\.\d+", bp.__version__)
+    repository = ROOT.parent.parent
+    assert tomllib.loads((repository / "pyproject.toml").read_text())["project"]["version"] == bp.__version__
+    assert f"\nversion: {bp.__version__}\n" in (repository / "CITATION.cff").read_text()
+    assert f"## {bp.__version__}" in (repository / "CHANGELOG.md").read_text()
 
 
 def test_only_the_command_line_draws_on_the_terminal():

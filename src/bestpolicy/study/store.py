@@ -93,9 +93,9 @@ class Record:
     forecast: float | None = None
 
     def __repr__(self) -> str:
-        asked = f"ε = {self.settings.asked_epsilon:g} asked with δ = {self.settings.delta:g}"
+        asked = f"{self.settings.algorithm} for ε = {self.settings.asked_epsilon:g}, δ = {self.settings.delta:g}"
         known = f"ε = {self.epsilon:g} certified" if self.epsilon < inf else "nothing certified"
-        return f"Record({self.name!r}: {self.settings.algorithm}, {asked}, {known}, {self.samples} samples, {self.outcome})"
+        return f"Record({self.name!r}: {asked}; {known}, {self.samples} samples, {self.outcome})"
 
     @property
     def epsilon(self) -> float:
