@@ -195,7 +195,8 @@ class Refinement:
 
     def _linear_deviation(self, carried: FloatArray) -> FloatArray:
         """Largest standard deviation of ψ(S')ᵀx over an ellipsoid, √λ_max(M·Cov), (stages, K)."""
-        smallest = np.trace(carried, axis1=2, axis2=3).sum(axis=1).argmin()  # any would do
+        pulled = self.propagation.pulled_back(carried) if self.problem.horizon is None else carried
+        smallest = np.trace(pulled, axis1=2, axis2=3).sum(axis=1).argmin()  # any would do
         rooms = self._quadratic_errors(carried[smallest : smallest + 1])[0]
         values, vectors = np.linalg.eigh(self.propagation.following(carried[smallest]))
         root = (vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :])[:, None]
