@@ -21,8 +21,8 @@ from bestpolicy.algorithms.anytime import whitened_problem
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.certificate import make_certificate
 from bestpolicy.design import g_optimal_design, whiten
+from bestpolicy.diagnostics.assumptions import TOLERANCE
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem.assumptions import TOLERANCE
 from bestpolicy.samples import Pulls
 from bestpolicy.stopping import PaperRule
 from bestpolicy.stopping import tight as tight_module

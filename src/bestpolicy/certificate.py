@@ -38,7 +38,6 @@ from bestpolicy.problem.files import write_file
 from bestpolicy.problem.units import Units
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Proof
-from bestpolicy.study.store import Store
 from bestpolicy.verification import verify_text
 from bestpolicy.verification.reading import FORMAT, VERSION, digest
 
@@ -57,6 +56,8 @@ class Origin:
     settings : Settings
     store : path, optional
         The file of studies that it is in.
+    attempts : callable
+        Returns the number of studies of the same problem in that file by now, this one included; 1 without a file.
     own_samples : int
         Number of samples that came from elsewhere.
     prove : callable, optional
@@ -66,6 +67,7 @@ class Origin:
     problem: Problem
     settings: Settings
     store: str | os.PathLike[str] | None
+    attempts: Callable[[], int]
     own_samples: int = 0
     prove: Callable[[], Proof | None] | None = None
 
@@ -134,7 +136,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "samples": result.samples,
             "own_data": origin.own_samples,
             "rounds": result.rounds,
-            "attempts": count_attempts(origin),
+            "attempts": origin.attempts(),
             "warnings": list(result.warnings),
             "versions": {
                 "bestpolicy": __version__,
@@ -146,15 +148,6 @@ def make_certificate(result: Result) -> dict[str, Any]:
         "assumptions": _assumptions(proof, settings.units.reward_scale),
     }
     return document | {"sha256": digest(document)}
-
-
-def count_attempts(origin: Origin) -> int:
-    """Studies of the same problem in the store, this one included; 1 without a store."""
-    if origin.store is None:
-        return 1
-    with Store(origin.store) as store:
-        prints = [store.read(store.find(name)).fingerprint for name in store.names()]
-    return max(1, prints.count(origin.problem.fingerprint))
 
 
 def _proof(problem: Problem, proof: Proof, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -248,3 +241,6 @@ def _labels(units: Units) -> dict[str, Any] | None:
 def _finite(value: Any) -> Any:
     """Return a parameter as JSON can hold it: numbers that are not finite become text."""
     return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+__all__ = ["Origin"]

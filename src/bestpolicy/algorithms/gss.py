@@ -19,11 +19,11 @@ from typing import ClassVar
 from bestpolicy._numerics.arrays import frozen
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.sampling import DesignSampling, Rounding, begin_with_design, check_times
-from bestpolicy.bounds.paper import predicted_rounds
 from bestpolicy.design import whiten
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check, PaperRule
+from bestpolicy.stopping.prediction import predicted_rounds
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
 from os import PathLike
 from typing import Any
@@ -33,9 +34,9 @@ from bestpolicy._numerics.threads import one_thread
 from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
 from bestpolicy.algorithms.protocol import Run, Task
 from bestpolicy.certificate import Origin
+from bestpolicy.diagnostics.assumptions import check_features, require
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.problem import Problem
-from bestpolicy.problem.assumptions import check_features, require
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
@@ -45,7 +46,7 @@ from bestpolicy.study.past import Past
 from bestpolicy.study.queries import Batch, Query, check_tally, cut
 from bestpolicy.study.result import Outcome, Result, explain
 from bestpolicy.study.settings import Settings
-from bestpolicy.study.store import Asked, Record, Store, StudyFile
+from bestpolicy.study.store import Asked, Record, Store, StudyFile, count_attempts
 
 
 class Study:
@@ -441,7 +442,12 @@ class Study:
             checks=tuple(self.checks),
             warnings=self.warnings,
             origin=Origin(
-                self.problem, self.settings, self._store, self._own_samples, self._proof if restored else None
+                self.problem,
+                self.settings,
+                self._store,
+                partial(count_attempts, self._store, self.problem.fingerprint),
+                self._own_samples,
+                self._proof if restored else None,
             ),
         )
 
@@ -580,6 +586,3 @@ def _nothing_to_choose(problem: Problem) -> Check:
     """Without a state that has two distinct actions every policy is optimal, and no sample is needed."""
     policy = np.tile(problem.mask.argmax(axis=1), (problem.stages, 1))
     return Check(0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", proof=Proof("no choice"))
-
-
-__all__ = ["Outcome", "Query", "Result", "Study"]
