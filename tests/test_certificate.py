@@ -125,7 +125,7 @@ def test_all_theorems_of_a_lag_are_reproduced(monkeypatch):
 def test_the_format_fixes_the_shares_that_the_rules_use():
     np.testing.assert_allclose(protocol.main_shares(), SHARES, rtol=1e-12)
     np.testing.assert_array_equal(protocol.LAG_SHARES, LAG_SHARES)
-    assert {rule.theorem: part for rule, part in lags.RULES} == protocol.PARTS
+    assert {r.theorem: part for r, part in lags.RULES} == {n: t.part for n, t in protocol.THEOREMS.items()}
     split = Split()
     assert (split.sub_gaussian, split.bernstein, split.variance, split.kernel) == protocol.NEAR_OPTIMAL
 
