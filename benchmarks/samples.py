@@ -16,8 +16,7 @@ import numpy as np
 
 import bestpolicy as bp
 from bestpolicy.algorithms.adaptive import Adaptive
-from bestpolicy.algorithms.gss import GSS
-from bestpolicy.algorithms.gss_e import GSSE
+from bestpolicy.algorithms.gss import GSS, GSSE
 from bestpolicy.algorithms.tight import Tight
 
 SMOKE = ("B1", "B11", "B15")

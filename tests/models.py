@@ -7,6 +7,9 @@ import itertools
 import numpy as np
 
 import bestpolicy as bp
+from bestpolicy.stopping.past import first_past
+from bestpolicy.stopping.rule import Terms
+from bestpolicy.stopping.tight import TheoremT, TightTest
 
 
 def random_mdp(
@@ -64,3 +67,10 @@ def near_tie(gap: float, discount: float = 0.5) -> bp.LinearMDP:
     transitions = np.full((2, 2, 2), 0.5)
     rewards = np.array([[0.5, 0.5 + gap], [0.2, 0.9]])
     return tabular_mdp(transitions, rewards, discount=discount)
+
+
+def first_test(
+    whitened: bp.Problem, candidates: np.ndarray, shares: np.ndarray, epsilon: float, delta: float
+) -> TightTest:
+    """The test that `tight` fixes before the first sample."""
+    return TheoremT().fix(Terms(whitened, epsilon), first_past(whitened, candidates, shares, delta), delta)

@@ -16,17 +16,18 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.algorithms import Adaptive, Tight
-from bestpolicy.algorithms import tight as tight_module
+from bestpolicy.algorithms.anytime import whitened_problem
 from bestpolicy.certificate import make_certificate
 from bestpolicy.errors import BestPolicyError, InvalidInput
-from bestpolicy.stopping import lag
-from bestpolicy.stopping.ellipsoids import SHARES
+from bestpolicy.stopping import lags
 from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping.lemmas.ellipsoids import SHARES
+from bestpolicy.stopping.past import LAG_SHARES
 from bestpolicy.stopping.verdict import Split
 from bestpolicy.verification import protocol, verify, verify_text
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.reading import Rejected, digest
-from tests.models import near_tie, random_mdp
+from tests.models import first_test, near_tie, random_mdp
 from tests.test_cli import assert_one_error_line, run
 
 DISCOUNTED = random_mdp(1, states=4, actions=2, dimension=3, discount=0.6)
@@ -109,27 +110,26 @@ def test_all_theorems_of_a_lag_are_reproduced(monkeypatch):
     """Theorems T, P and F on the samples since a lag, also where another one certified more."""
     seen = []
 
-    def spy(self, look=tight_module.Lags.look):
+    def spy(self, look=lags.Schedule.look):
         found = look(self)
-        seen.extend((verdict, proof) for _, verdict, proof in found if verdict.epsilon < inf)
+        seen.extend((one.verdict, one.proof) for one in found if one.verdict.epsilon < inf and one.proof.past.number)
         return found
 
-    monkeypatch.setattr(tight_module.Lags, "look", spy)
+    monkeypatch.setattr(lags.Schedule, "look", spy)
     mdp = bp.instances.ball(states=40, actions=3, dimension=4, seed=0, discount=0.8)
     result = identified(mdp, Tight(check_ratio=1.5), 0.0)
-    assert {proof["theorem"] for _, proof in seen} == {"T", "P", "F"}
+    assert {proof.theorem for _, proof in seen} == {"T", "P", "F"}
     for verdict, proof in seen[:: max(1, len(seen) // 12)]:
-        proof |= {"design": result.checks[-1].proof["design"]}
         check = replace(result.checks[-1], policy=verdict.policy, epsilon=verdict.epsilon, proof=proof)
         found = verdict_on(make_certificate(replace(result, epsilon=verdict.epsilon, checks=(check,))))
-        assert found.valid, (proof["theorem"], found.reasons)
-        assert any(f"lag {proof['lag']['number']}" in item for item in found.trusted)
+        assert found.valid, (proof.theorem, found.reasons)
+        assert any(f"lag {proof.past.number}" in item for item in found.trusted)
 
 
 def test_the_format_fixes_the_shares_that_the_rules_use():
     np.testing.assert_allclose(protocol.main_shares(), SHARES, rtol=1e-12)
-    np.testing.assert_array_equal(protocol.LAG_SHARES, lag._SHARES)
-    assert tuple(protocol.PARTS.values()) == (lag._MOVING, lag._FIXED, lag._FRESH)
+    np.testing.assert_array_equal(protocol.LAG_SHARES, LAG_SHARES)
+    assert {r.theorem: part for r, part in lags.RULES} == {n: t.part for n, t in protocol.THEOREMS.items()}
     split = Split()
     assert (split.sub_gaussian, split.bernstein, split.variance, split.kernel) == protocol.NEAR_OPTIMAL
 
@@ -387,8 +387,8 @@ def test_weights_in_hindsight_make_a_false_file_that_is_valid_on_trust_alone():
     pulls = bp.Pulls(problem.pairs, np.full((1, 4), 100_000))
     tally = bp.ExactSimulator(mdp).sample(pulls, np.random.default_rng(0))
     design = bp.design.g_optimal_design(problem.pair_features)
-    rule = tight_module.tight_rule(
-        tight_module.whitened_problem(problem, design), np.arange(4), design.weights, 0.0, 0.1 * (1 - Tight().lag_share)
+    rule = first_test(
+        whitened_problem(problem, design), np.arange(4), design.weights, 0.0, 0.1 * (1 - Tight().lag_share)
     )
     paid, unpaid = tally.next_rewards, tally.next_counts - tally.next_rewards
     for discount, complaint in ((1.3, ""), (20.0, "squared weights exceed")):

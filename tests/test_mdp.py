@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bestpolicy as bp
-from bestpolicy.problem.assumptions import check_features, check_model, check_norms
+from bestpolicy.diagnostics.assumptions import check_features, check_model, check_norms
 from tests.models import random_mdp, tabular_mdp
 
 MODELS = [random_mdp(0), random_mdp(1, masked=True), random_mdp(2, horizon=3), random_mdp(3, horizon=2, masked=True)]

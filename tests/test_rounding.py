@@ -17,18 +17,20 @@ import pytest
 
 import bestpolicy as bp
 import bestpolicy.stopping.paper as paper
-from bestpolicy.algorithms.tight import Tight, tight_rule, whitened_problem
+from bestpolicy.algorithms.anytime import whitened_problem
+from bestpolicy.algorithms.tight import Tight
 from bestpolicy.certificate import make_certificate
 from bestpolicy.design import g_optimal_design, whiten
+from bestpolicy.diagnostics.assumptions import TOLERANCE
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem.assumptions import TOLERANCE
 from bestpolicy.samples import Pulls
 from bestpolicy.stopping import PaperRule
 from bestpolicy.stopping import tight as tight_module
 from bestpolicy.stopping.coordinates import EPS, accurate_product, coordinates_of
 from bestpolicy.stopping.evidence import Evidence, fit
-from bestpolicy.stopping.fresh import FreshRule
+from bestpolicy.stopping.fresh import FreshTest
 from bestpolicy.stopping.rounding import ALLOWANCE, Rounding
+from bestpolicy.stopping.rule import Past
 from bestpolicy.verification import protocol
 from bestpolicy.verification import regression as checked_regression
 from bestpolicy.verification import rounding as checked_rounding
@@ -41,7 +43,7 @@ from bestpolicy.verification.reading import Rejected, parse
 from bestpolicy.verification.regression import Regression
 from bestpolicy.verification.rounding import exact_product
 from bestpolicy.verification.tight import _Rounds, rounding_of_f
-from tests.models import near_tie, random_mdp, tabular_mdp
+from tests.models import first_test, near_tie, random_mdp, tabular_mdp
 from tests.test_certificate import verdict_on
 
 # --- exact arithmetic ------------------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ def rule_and_evidence(mdp, problem, samples, seed, *, weighted=False, epsilon=0.
     design = g_optimal_design(problem.pair_features)
     shares = np.zeros(len(problem.pairs))
     shares[design.indices] = design.weights
-    rule = tight_rule(whitened_problem(problem, design), np.arange(len(shares)), shares, epsilon, 0.05)
+    rule = first_test(whitened_problem(problem, design), np.arange(len(shares)), shares, epsilon, 0.05)
     rng = np.random.default_rng(seed)
     counts = np.maximum(1, samples * ((1 - explored) * shares + explored / len(shares))).astype(int)
     pulls = Pulls(problem.pairs, np.tile(counts, (problem.stages, 1)))
@@ -280,7 +282,7 @@ def test_backups_of_theorem_f_are_known_up_to_its_margin(exponent, shift):
         mdp = dyadic_mdp(seed, discount=patient(exponent))
         problem = mdp.problem if shift is None else badly_conditioned(mdp.problem, shift)
         rule, evidence = rule_and_evidence(mdp, problem, 10**6, seed)
-        fresh = FreshRule(rule.problem, rule.prior, 0.05, mdp.plan.policy, mdp.plan.values)
+        fresh = FreshTest(rule.problem, Past(rule.prior, policy=mdp.plan.policy, values=mdp.plan.values), 0.05)
         model = fit(fresh.problem, evidence)
         parameters = model.theta[0] + problem.discount * (model.mu[0].T @ fresh.values[0])
         features = exact(problem.features).reshape(-1, problem.dimension)
@@ -423,7 +425,9 @@ def test_features_that_are_no_linear_map_certify_nothing():
     assert rule.look(evidence).epsilon < inf
     strange = replace(rule, problem=other)
     assert strange.look(evidence).epsilon == inf
-    assert FreshRule(other, rule.prior, 0.05, mdp.plan.policy, mdp.plan.values).loss(evidence) == inf
+    assert (
+        FreshTest(other, Past(rule.prior, policy=mdp.plan.policy, values=mdp.plan.values), 0.05).loss(evidence) == inf
+    )
     assert not PaperRule(other, 1.0, 0.1).check(evidence.tally).passed
 
 
@@ -534,7 +538,7 @@ def test_the_checker_is_not_less_strict_than_theorem_f(documents):
     document, rule, evidence, verdict = documents["discounted"]
     _, model = read(document)
     values = np.clip(verdict.propagation.values, 0.0, 10.0)
-    fresh = FreshRule(rule.problem, rule.prior, 0.05, verdict.policy, values)
+    fresh = FreshTest(rule.problem, Past(rule.prior, policy=verdict.policy, values=values), 0.05)
     fitted = fit(fresh.problem, evidence)
     parameters = fitted.theta[0] + 0.9 * (fitted.mu[0].T @ values[0])
     own = fresh.rounding(evidence, fitted, parameters)

@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 import bestpolicy as bp
 from bestpolicy._numerics.sparsity import axes_of, compact, diagonal_of, solve
 from bestpolicy.design import g_optimal_design, leverages, rank_reduction, whiten
-from bestpolicy.problem.assumptions import check_features
+from bestpolicy.diagnostics.assumptions import check_features
 from bestpolicy.stopping import PaperRule
 
 

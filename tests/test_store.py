@@ -12,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -367,6 +368,31 @@ def test_tallies_of_the_first_version_can_be_read():
     np.testing.assert_array_equal(tally.next_counts, [[[0, 7, 0], [0, 0, 8]]])
     np.testing.assert_array_equal(tally.next_rewards, [[[0, 0.5, 0], [0, 0, 2]]])
     np.testing.assert_array_equal(tally.squared_rewards, [[0.25, 1.5]])
+
+
+def test_the_studies_of_a_file(tmp_path):
+    store, model = tmp_path / "run.db", bp.ExactSimulator(bp.instances.load("two-state"))
+    asked = {"epsilon": 0.2, "delta": 0.1, "algorithm": "tight", "seed": 0, "store": store}
+    result = bp.identify(model, name="whole", **asked)
+    short = bp.Study(model.problem, name="short", **asked)
+    first, second = bp.studies(store)  # also while one of them is open
+    short.close()
+    assert (first.name, first.samples, first.epsilon, first.outcome) == (
+        "whole",
+        result.samples,
+        result.epsilon,
+        bp.Outcome.CERTIFIED,
+    )
+    assert first.forecast == result.samples
+    assert (first.settings.asked_epsilon, first.settings.algorithm, first.settings.seed) == (0.2, "tight", 0)
+    assert first.created <= second.created
+    assert (second.name, second.samples, second.epsilon, second.outcome) == ("short", 0, inf, bp.Outcome.RUNNING)
+    assert second.forecast is None
+    assert repr(second) == "Record('short': tight for ε = 0.2, δ = 0.1; nothing certified, 0 samples, still running)"
+    with pytest.raises(bp.InvalidInput, match="no such file"):
+        bp.studies(tmp_path / "nowhere.db")
+    with pytest.raises(bp.InvalidInput, match="path must be the path of a file"):
+        bp.studies(None)
 
 
 def test_resuming_with_another_simulator_is_refused(tmp_path):

@@ -12,18 +12,20 @@ from scipy.stats import binomtest
 import bestpolicy as bp
 from bestpolicy.algorithms import Task
 from bestpolicy.algorithms.adaptive import Adaptive
+from bestpolicy.algorithms.anytime import whitened_problem
 from bestpolicy.algorithms.sampling import AllocationSampling
-from bestpolicy.algorithms.tight import Tight, whitened_problem
+from bestpolicy.algorithms.tight import Tight
 from bestpolicy.design import g_optimal_design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.errors import InvalidInput
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import ExactSimulator
-from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence
-from bestpolicy.stopping.fresh import FreshRule
-from bestpolicy.stopping.propagation import EstimatedKernel
-from bestpolicy.stopping.tight import TightRule
+from bestpolicy.stopping.fresh import FreshTest
+from bestpolicy.stopping.lemmas.ellipsoids import make_prior
+from bestpolicy.stopping.lemmas.propagation import EstimatedKernel
+from bestpolicy.stopping.rule import Past
+from bestpolicy.stopping.tight import TightTest
 
 from .models import near_tie, random_mdp
 from .test_tight_coverage import understated
@@ -48,7 +50,7 @@ def rule_for(mdp, delta=0.05, **options):
     problem, sampled = mdp.problem, mdp.problem.pair_features
     information = np.broadcast_to(sampled.T @ sampled / len(sampled), (problem.stages, *2 * [problem.dimension]))
     prior = make_prior(information, sampled, first_rounds=40, least_variance=0.05, delta=0.05)
-    return TightRule(problem, prior, delta, **options)
+    return TightTest(problem, Past(prior), delta, **options)
 
 
 @pytest.mark.parametrize("algorithm", [Tight(check_ratio=1.5), Adaptive(check_ratio=1.5)], ids=["tight", "adaptive"])
@@ -147,7 +149,9 @@ def test_theorem_f_is_exact_on_exact_data():
     mdp = near_tie(0.02)
     rule = rule_for(mdp)
     losses = [
-        FreshRule(mdp.problem, rule.prior, 0.05, mdp.plan.policy, mdp.plan.values).loss(drawn(mdp, size))
+        FreshTest(mdp.problem, Past(rule.prior, policy=mdp.plan.policy, values=mdp.plan.values), 0.05).loss(
+            drawn(mdp, size)
+        )
         for size in (100, 10_000, 10_000_000)
     ]
     assert losses[0] > losses[1] > losses[2] == 0.0
@@ -167,7 +171,7 @@ def test_fallbacks_cover_the_loss_of_any_fixed_policy(name):
                 bound = rule.look(evidence).epsilon
             else:
                 values = mdp.evaluate(policy[0]).values
-                bound = FreshRule(mdp.problem, rule.prior, 0.5, policy, values).loss(evidence)
+                bound = FreshTest(mdp.problem, Past(rule.prior, policy=policy, values=values), 0.5).loss(evidence)
             if bound < mdp.loss(policy[0]) - 1e-9:
                 wrong += 1
                 break

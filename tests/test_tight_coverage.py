@@ -16,9 +16,10 @@ from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.samples import Pulls
 from bestpolicy.simulators import ExactSimulator
-from bestpolicy.stopping.ellipsoids import make_prior
 from bestpolicy.stopping.evidence import Evidence, fit
-from bestpolicy.stopping.tight import TightRule
+from bestpolicy.stopping.lemmas.ellipsoids import make_prior
+from bestpolicy.stopping.rule import Past
+from bestpolicy.stopping.tight import TightTest
 
 from .models import near_tie, random_mdp, tabular_mdp
 from .test_tight_lemmas import error_vectors
@@ -121,7 +122,7 @@ def escapes(mdp, runs, *, delta=0.5, checks=8, outcome_dependent=True):
         sampled.T @ sampled / len(pairs), (problem.stages, problem.dimension, problem.dimension)
     )
     prior = make_prior(information, sampled, first_rounds=40, least_variance=0.05, delta=delta)
-    rule = TightRule(problem, prior, delta)
+    rule = TightTest(problem, Past(prior), delta)
     truth = _true_ranges_and_variances(mdp)
     simulator, escaped = ExactSimulator(mdp), 0
     for seed in range(runs):

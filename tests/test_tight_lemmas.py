@@ -10,7 +10,8 @@ from scipy.stats import binomtest
 
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import ExactSimulator
-from bestpolicy.stopping.ellipsoids import (
+from bestpolicy.stopping.evidence import Evidence, fit, second_moments
+from bestpolicy.stopping.lemmas.ellipsoids import (
     FACTORS,
     SHARES,
     Prior,
@@ -21,9 +22,8 @@ from bestpolicy.stopping.ellipsoids import (
     sub_gaussian_ellipsoids,
     widths,
 )
-from bestpolicy.stopping.evidence import Evidence, fit, second_moments
-from bestpolicy.stopping.propagation import EstimatedKernel, propagate
-from bestpolicy.stopping.variance import GRID, deviation_terms, sample_variances, variance_bounds
+from bestpolicy.stopping.lemmas.propagation import EstimatedKernel, propagate
+from bestpolicy.stopping.lemmas.variance import GRID, deviation_terms, sample_variances, variance_bounds
 
 from .models import random_mdp
 
@@ -282,7 +282,7 @@ def test_too_few_samples_have_the_crude_variance():
 @pytest.mark.parametrize("samples", [4, 30, 1000])
 def test_super_solutions_dominate_the_fixed_point(samples, dense, monkeypatch):
     if not dense:
-        monkeypatch.setattr("bestpolicy.stopping.propagation._DENSE_STATES", 0)
+        monkeypatch.setattr("bestpolicy.stopping.lemmas.propagation._DENSE_STATES", 0)
     mdp = random_mdp(5, states=12, discount=0.7, masked=True)
     model = fit(mdp.problem, drawn(mdp, samples))
     kernel = EstimatedKernel(mdp.problem, model.mu)

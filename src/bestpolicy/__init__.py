@@ -22,13 +22,12 @@ from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, S
 from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
-from bestpolicy.problem import Problem
-from bestpolicy.problem.units import Units
+from bestpolicy.problem import Problem, Units
 from bestpolicy.run import drive, identify
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import CallableSimulator, ExactSimulator, GenerativeModel, GymSimulator
 from bestpolicy.stopping import Check
-from bestpolicy.study import Outcome, Query, Result, Study
+from bestpolicy.study import Outcome, Query, Result, Study, studies
 from bestpolicy.verification import Verification, verify
 
 _logging.getLogger(__name__).addHandler(_logging.NullHandler())
@@ -71,6 +70,7 @@ __all__ = [
     "least_squares",
     "optimal_plan",
     "report",
+    "studies",
     "testing",
     "verify",
 ]

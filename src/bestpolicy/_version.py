@@ -1,3 +1,4 @@
 """The version, in one place."""
 
 __version__ = "0.1.0"
+__all__ = ["__version__"]

@@ -36,9 +36,8 @@ from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import write_file
 from bestpolicy.problem.units import Units
-from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
-from bestpolicy.study.store import Store
+from bestpolicy.stopping.rule import Proof
 from bestpolicy.verification import verify_text
 from bestpolicy.verification.reading import FORMAT, VERSION, digest
 
@@ -57,6 +56,8 @@ class Origin:
     settings : Settings
     store : path, optional
         The file of studies that it is in.
+    attempts : callable
+        Returns the number of studies of the same problem in that file by now, this one included; 1 without a file.
     own_samples : int
         Number of samples that came from elsewhere.
     prove : callable, optional
@@ -66,8 +67,9 @@ class Origin:
     problem: Problem
     settings: Settings
     store: str | os.PathLike[str] | None
+    attempts: Callable[[], int]
     own_samples: int = 0
-    prove: Callable[[], dict[str, Any] | None] | None = None
+    prove: Callable[[], Proof | None] | None = None
 
 
 def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:
@@ -103,7 +105,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             f"algorithm {result.algorithm!r} does not say what proves its answer, so there is no certificate to save. "
             "Use gss, gss-e, tight or adaptive."
         )
-    problem, settings, theorem = origin.problem, origin.settings, proof["theorem"]
+    problem, settings, theorem = origin.problem, origin.settings, proof.theorem
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -134,7 +136,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "samples": result.samples,
             "own_data": origin.own_samples,
             "rounds": result.rounds,
-            "attempts": count_attempts(origin),
+            "attempts": origin.attempts(),
             "warnings": list(result.warnings),
             "versions": {
                 "bestpolicy": __version__,
@@ -143,52 +145,44 @@ def make_certificate(result: Result) -> dict[str, Any]:
                 "python": sys.version.split()[0],
             },
         },
-        "assumptions": _assumptions(proof),
+        "assumptions": _assumptions(proof, settings.units.reward_scale),
     }
     return document | {"sha256": digest(document)}
 
 
-def count_attempts(origin: Origin) -> int:
-    """Studies of the same problem in the store, this one included; 1 without a store."""
-    if origin.store is None:
-        return 1
-    with Store(origin.store) as store:
-        prints = [store.read(store.find(name)).fingerprint for name in store.names()]
-    return max(1, prints.count(origin.problem.fingerprint))
-
-
-def _proof(problem: Problem, proof: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+def _proof(problem: Problem, proof: Proof, parameters: dict[str, Any]) -> dict[str, Any]:
     features, tolerance = problem.pair_features, parameters.get("design_tolerance", 1e-3)
-    design = proof.get("design") or g_optimal_design(features, tolerance=tolerance)
-    transform = proof.get("transform")  # of the rule, if it had to correct the rounding of the algorithm's
+    design = proof.design or g_optimal_design(features, tolerance=tolerance)
+    transform = whiten(features, design).transform if proof.transform is None else proof.transform
     shared = {
-        "transform": _encoded(whiten(features, design).transform if transform is None else transform, "<f8"),
+        "transform": _encoded(transform, "<f8"),
         "design_pairs": _encoded(problem.pairs[design.indices], "<i8"),
         "design_weights": _encoded(design.weights, "<f8"),
+        "samples": _samples(proof),
     }
-    if proof["theorem"] == "R":
-        return shared | {"samples": _samples(proof["tally"], None)}
-    evidence: Evidence = proof["evidence"]
-    prior, span, values = proof["prior"], proof.get("value_span", inf), proof.get("values")
+    if proof.past is None:
+        return shared
+    past, span = proof.past, proof.value_span
+    prior = past.prior
     return shared | {
-        "samples": _samples(evidence.tally, evidence),
         "prior": {
             "base": _encoded(prior.base, "<f8"),
             "capacity": prior.capacity,
             "shares": _encoded(prior.shares, "<f8"),
         },
         "lag_share": parameters.get("lag_share", 0.0),
-        "lag": proof.get("lag"),
+        "lag": {"number": past.number, "started": past.started} if past.number else None,
         "value_span": span if isfinite(span) else None,
-        "values": None if values is None else _encoded(values, "<f8"),
+        "values": _encoded(past.values, "<f8") if proof.theorem == "F" else None,
     }
 
 
-def _samples(tally: Tally, evidence: Evidence | None) -> dict[str, Any]:
+def _samples(proof: Proof) -> dict[str, Any]:
     """Sums over samples; of the next states only those that occurred."""
+    tally, evidence, weighted = proof.tally, proof.samples, None
+    assert tally is not None
     cells = np.flatnonzero(tally.next_counts)
-    weighted = None
-    if evidence is not None and not evidence.unweighted:
+    if isinstance(evidence, Evidence) and not evidence.unweighted:
         weighted = {
             "weights": _encoded(evidence.inverse_weights, "<f8"),
             "weights_squared": _encoded(evidence.inverse_squares, "<f8"),
@@ -205,7 +199,7 @@ def _samples(tally: Tally, evidence: Evidence | None) -> dict[str, Any]:
     }
 
 
-def _assumptions(proof: dict[str, Any]) -> list[dict[str, Any]]:
+def _assumptions(proof: Proof, reward_scale: float) -> list[dict[str, Any]]:
     found = [
         {"assumption": "the features have full rank", "checked": True},
         {"assumption": "the all-ones function is linear in the features", "checked": True},
@@ -213,24 +207,22 @@ def _assumptions(proof: dict[str, Any]) -> list[dict[str, Any]]:
         {"assumption": "transition probabilities and mean rewards are linear in the features", "checked": False},
         {"assumption": "samples are independent given the sampled pairs", "checked": False},
     ]
-    if proof["theorem"] == "no choice":
+    if proof.theorem == "no choice":
         return found
     before = ["δ and the design were fixed before sampling"]
-    if proof["theorem"] != "R":
+    if proof.theorem != "R":
         before += [
             "the list of pairs that might be sampled was fixed before sampling",
             "lag_share, and whether ε = 0 was asked, were fixed before sampling",
         ]
-        if not proof["evidence"].unweighted:
+        if isinstance(proof.samples, Evidence) and not proof.samples.unweighted:
             before.append("the weights of the samples in the regression were fixed before the samples were drawn")
-    lag = proof.get("lag")
-    if lag is not None:
+    if proof.past is not None and proof.past.number:
         what = {"T": "the prior", "P": "the prior and the policy", "F": "the prior, the policy and the function V"}
-        started = f"{lag['started']:,} simulator calls"
-        before.append(f"{what[proof['theorem']]} of lag {lag['number']} were chosen from the first {started} only")
-    span = proof.get("value_span", inf)
-    if isfinite(span) and proof["theorem"] == "T":
-        before.append(f"optimal values differ by at most {span!r} between states")
+        chosen = f"from the first {proof.past.started:,} simulator calls only"
+        before.append(f"{what[proof.theorem]} of lag {proof.past.number} were chosen {chosen}")
+    if isfinite(proof.value_span) and proof.theorem == "T":
+        before.append(f"optimal values differ by at most {proof.value_span * reward_scale:g} between states")
     return found + [{"assumption": assumption, "checked": False} for assumption in before]
 
 
@@ -249,3 +241,6 @@ def _labels(units: Units) -> dict[str, Any] | None:
 def _finite(value: Any) -> Any:
     """Return a parameter as JSON can hold it: numbers that are not finite become text."""
     return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+__all__ = ["Origin"]

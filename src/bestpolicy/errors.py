@@ -66,3 +66,6 @@ def one_line(error: Exception) -> str:
     """Return the exception of a simulator as one line of text."""
     text = str(error) if isinstance(error, BestPolicyError) else f"the simulator raised {type(error).__name__}: {error}"
     return " ".join(text.split())
+
+
+__all__ = ["BestPolicyError", "ConvergenceError", "InvalidInput", "SimulatorError", "StoreError"]

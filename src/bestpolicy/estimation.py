@@ -16,6 +16,7 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.sparsity import Matrix, gram_matrix, solve
+from bestpolicy.samples import Pulls as Pulls  # was here once, as Tally was
 from bestpolicy.samples import Tally
 
 
@@ -57,3 +58,6 @@ def least_squares(features: Matrix, tally: Tally, *, ridge: float) -> Estimate:
         mu=np.ascontiguousarray(solution[:, :, 1:].swapaxes(1, 2)),
         gram=gram,
     )
+
+
+__all__ = ["Estimate", "least_squares"]

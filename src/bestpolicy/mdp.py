@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import Array, FloatArray, IntArray, as_floats
 from bestpolicy._numerics.quantised import ordered_product
+from bestpolicy.diagnostics.assumptions import check_features, check_model, require
 from bestpolicy.errors import InvalidInput
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import Problem
-from bestpolicy.problem.assumptions import check_features, check_model, require
 from bestpolicy.problem.files import read_arrays, write_arrays
 
 _KEPT_ENTRIES = 2_000_000  # of a table of transition probabilities: larger ones are made anew where they are needed
@@ -203,3 +203,6 @@ def stage_parameters(problem: Problem, theta: ArrayLike, mu: ArrayLike) -> tuple
             raise InvalidInput(f"{name} must be finite. Entry {tuple(np.argwhere(~np.isfinite(array))[0])} is not.")
         staged.append(array.reshape(problem.stages, *(sizes[axis] for axis in own_axes)))
     return staged[0], staged[1]
+
+
+__all__ = ["LinearMDP"]

@@ -247,3 +247,6 @@ def _sweep(problem: Problem, theta: FloatArray, mu: FloatArray, parameters: Floa
             break
         parameters, values = following, next_values
     return best_parameters
+
+
+__all__ = ["Evaluation", "Plan", "action_gap", "evaluate_policy", "optimal_plan"]

@@ -290,3 +290,6 @@ def _whole_numbers(values: ArrayLike) -> IntArray:
     if not np.issubdtype(array.dtype, np.integer) and not (array == np.floor(array)).all():
         raise InvalidInput("states, actions and stages must be whole numbers.")
     return array.astype(np.int64)
+
+
+__all__ = ["Pulls", "Tally"]

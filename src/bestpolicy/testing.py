@@ -79,3 +79,6 @@ def check_tally(problem: Problem, pulls: Pulls, tally: Tally) -> None:
         tally.squared_rewards * tally.pulls < sums**2 - few * (1 + tally.pulls)
     ).any():
         raise InvalidInput("squared_rewards do not fit next_rewards for rewards in [0, 1].")
+
+
+__all__ = ["check_generative_model", "check_tally"]

@@ -12,8 +12,7 @@ from inspect import signature
 from typing import Any
 
 from bestpolicy.algorithms.adaptive import Adaptive
-from bestpolicy.algorithms.gss import GSS
-from bestpolicy.algorithms.gss_e import GSSE
+from bestpolicy.algorithms.gss import GSS, GSSE
 from bestpolicy.algorithms.peers.action_elimination import ActionElimination
 from bestpolicy.algorithms.peers.klb_ts import KLBTS
 from bestpolicy.algorithms.peers.lavi import LAVI

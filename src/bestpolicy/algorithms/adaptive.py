@@ -19,7 +19,7 @@ linear term of Bernstein's inequality no longer matters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -27,27 +27,28 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.inputs import number
 from bestpolicy._numerics.quantised import grid_shares
-from bestpolicy.algorithms.lags import critical_directions, reached_share
-from bestpolicy.algorithms.protocol import About
+from bestpolicy.algorithms.anytime import Anytime, run_anytime
+from bestpolicy.algorithms.protocol import About, Run, Task
 from bestpolicy.algorithms.sampling import AllocationSampling
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.design import Design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping.lags import Schedule, critical_directions, reached_share
 from bestpolicy.stopping.verdict import Verdict
 
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _LARGEST_WEIGHT = 16.0
 _READY = 0.05  # share of what is asked from which on directions count as known
 _STEP = 1 / 64  # what shares (of the average one) and weights are rounded to
+_CROWD = 2000  # samples a dimension from which on the linear term of Bernstein's inequality is small
 _QUIET = 0.15  # variances below this share of the largest do not count as smaller
 
 
 @dataclass(frozen=True)
-class Adaptive(Tight):
-    """Theorem T with a re-designed allocation; the other parameters are those of `Tight`.
+class Adaptive(Anytime):
+    """Theorem T with a re-designed allocation; the other parameters are those of `Anytime`.
 
     Attributes
     ----------
@@ -58,16 +59,11 @@ class Adaptive(Tight):
     """
 
     name: ClassVar[str] = "adaptive"
-    about: ClassVar[About] = About(
-        setting=Tight.about.setting,
-        features="linear",
-        assumption="",
-        guarantee=Tight.about.guarantee,
-        complexity="as tight, with the sampling that makes the worst pair cheapest",
-        constants="own proof",
-        reference=Tight.about.reference,
-        writes_certificates=True,
+    about: ClassVar[About] = replace(
+        Tight.about, complexity="as tight, with the sampling that makes the worst pair cheapest"
     )
+    anytime: ClassVar[bool] = True
+    takes_own_data: ClassVar[bool] = True
 
     redesign_ratio: float = 1.3
     exploration: float = 0.1
@@ -77,25 +73,33 @@ class Adaptive(Tight):
         number("redesign_ratio", self.redesign_ratio, least=1)
         number("exploration", self.exploration, above=0, below=1)
 
-    def candidates(self, problem: Problem, design: Design, own_data: Tally | None) -> tuple[IntArray, FloatArray]:
-        """Every pair may be sampled, unless there are too many of them."""
-        count = len(problem.pairs)
-        if problem.stages * count * problem.states > _ALL_PAIRS:
-            return super().candidates(problem, design, own_data)
-        shares = np.zeros(count)
-        shares[design.indices] = design.weights
-        return np.arange(count), shares
+    def run(self, task: Task) -> Run:
+        """Sample where it decides until the asked ε is certified."""
+        return run_anytime(task, self, Redesign(self.redesign_ratio, self.exploration))
 
-    def steer(
-        self, sampling: AllocationSampling, whitened: Problem, evidence: Evidence, verdict: Verdict, epsilon: float
-    ) -> AllocationSampling:
+
+@dataclass(frozen=True)
+class Redesign:
+    """Sample where the estimates so far say that it decides; the parameters are those of `Adaptive`."""
+
+    ratio: float
+    exploration: float
+
+    def candidates(self, problem: Problem, design: Design) -> IntArray:
+        """Every pair, unless there are too many of them."""
+        count = len(problem.pairs)
+        many = problem.stages * count * problem.states > _ALL_PAIRS
+        return design.indices if many else np.arange(count)
+
+    def steer(self, sampling: AllocationSampling, schedule: Schedule, verdict: Verdict) -> AllocationSampling:
         """Solve the design problem anew now and then, once the directions that matter are known roughly."""
+        evidence, terms = schedule.main.evidence, schedule.terms
         # Far from the end the directions are guesses, and the G-optimal design is the better one.
-        ready = reached_share(verdict, epsilon) >= _READY and verdict.slopes.any()
+        ready = reached_share(verdict, terms.epsilon) >= _READY and verdict.slopes.any()
         samples = evidence.tally.samples
-        if not ready or samples < self.redesign_ratio * sampling.designed:
+        if not ready or samples < self.ratio * sampling.designed:
             return sampling
-        focused = focused_allocation(whitened, evidence, verdict, epsilon)
+        focused = focused_allocation(terms.problem, evidence, verdict, terms.epsilon)
         allocation = self.exploration * sampling.everywhere + (1 - self.exploration) * focused
         return sampling.redirected(allocation, regression_weights(evidence, verdict), samples)
 
@@ -128,7 +132,7 @@ def regression_weights(evidence: Evidence, verdict: Verdict) -> FloatArray:
     """u of the samples to be drawn next, (stages, K), in [1, 16]: variances relative to the quietest pair."""
     dimension = verdict.metrics.shape[2]
     samples = evidence.tally.pulls.sum(axis=1, keepdims=True)
-    crowd = 2000 * dimension * verdict.ranges[:, None] ** 2 / np.maximum(samples, 1)
+    crowd = _CROWD * dimension * verdict.ranges[:, None] ** 2 / np.maximum(samples, 1)
     quietest = np.maximum(verdict.variances.min(axis=1, keepdims=True), crowd)
     weights: FloatArray = np.clip(verdict.variances / quietest, 1.0, _LARGEST_WEIGHT)
     return np.rint(weights / _STEP) * _STEP

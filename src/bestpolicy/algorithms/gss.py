@@ -1,4 +1,4 @@
-"""GSS: sample a G-optimal design, stop when the gap is resolved [TJP Alg 1].
+"""GSS and GSS-E: sample a G-optimal design, stop when the gap is resolved [TJP Alg 1, 2].
 
     compute ω* = argmin_ω max_{s,a} ‖φ(s,a)‖²_{Λ(ω)⁻¹}
     repeat
@@ -19,11 +19,11 @@ from typing import ClassVar
 from bestpolicy._numerics.arrays import frozen
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.sampling import DesignSampling, Rounding, begin_with_design, check_times
-from bestpolicy.bounds.paper import predicted_rounds
 from bestpolicy.design import whiten
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check, PaperRule
+from bestpolicy.stopping.prediction import predicted_rounds
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,9 @@ class GSS:
             raise InvalidInput(f"check_ratio must be at least 1. Got {self.check_ratio} instead.")
 
     def unsuitable(self, problem: Problem) -> str:
-        """Discounted problems only."""
-        return "" if problem.horizon is None else "it is for discounted problems; use 'gss-e'."
+        """Discounted problems only, or episodic ones only."""
+        setting, other = ("discounted", "gss") if problem.horizon is None else ("episodic", "gss-e")
+        return "" if self.about.setting == setting else f"it is for {self.about.setting} problems; use {other!r}."
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """Solution of t = U·β(δ, t) at the given gap, in simulator calls."""
@@ -78,7 +79,7 @@ class GSS:
         design, decided = begin_with_design(task, self.design_tolerance)
         whitened = problem.with_features(frozen(whiten(problem.pair_features, design).features(problem.features)))
         sampling = DesignSampling(problem, design, self.sampling)
-        rule = self.stopping_rule(whitened, epsilon, delta)
+        rule = PaperRule(whitened, epsilon, delta)
 
         tally = sampling.empty_tally()
         check: Check | None = None
@@ -93,14 +94,29 @@ class GSS:
             if check.passed:
                 break
         assert check is not None
-        return replace(check, proof=rule.proof(data) | {"design": design} if check.passed else None)
-
-    def stopping_rule(self, whitened: Problem, epsilon: float, delta: float) -> PaperRule:
-        """Theorem R, or R-E for episodic problems."""
-        return PaperRule(whitened, epsilon, delta)
+        return replace(check, proof=rule.proof(data).with_design(design) if check.passed else None)
 
     def first_check(self, problem: Problem, epsilon: float, delta: float) -> float:
         """Rounds before which no gap between values could pass the rule, so that looking would be idle."""
         if self.check_ratio == 1:
             return 1
         return predicted_rounds(problem, float(problem.value_limits[0]), epsilon, delta)
+
+
+@dataclass(frozen=True)
+class GSSE(GSS):
+    """G-Sampling-and-Stop for episodic problems [TJP Alg 2]; the parameters are those of `GSS`.
+
+    A round simulates one pair of the design at every step h = 0..H-1, so it costs H simulator calls; there is one
+    least-squares model per step, planned by backward induction, and the rule compares Z(t) with H·β(δ/H, t). All of
+    that follows from the problem having H stages instead of one. E[τ] = Õ( d H⁴ (Δ+ε)⁻² (log 1/δ + d) ) rounds [TJP
+    Thm 5].
+    """
+
+    name: ClassVar[str] = "gss-e"
+    about: ClassVar[About] = replace(
+        GSS.about,
+        setting="episodic",
+        complexity="d H⁵ (d + log 1/δ) / (Δ+ε)²",
+        reference=GSS.about.reference.replace("Algorithm 1", "Algorithm 2"),
+    )

@@ -23,12 +23,13 @@ Checking on a geometric grid of ratio g multiplies max(T₁, T₂) by g.
 
 from __future__ import annotations
 
-from math import ceil, e, exp, inf, log
+from math import ceil, inf, log
 
 from bestpolicy.bounds.divergence import PAPER_CONSTANT
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
-from bestpolicy.stopping.paper import ZETA_2, inverse_rate, threshold
+from bestpolicy.stopping.paper import ZETA_2
+from bestpolicy.stopping.prediction import crossing, pace, predicted_rounds, threshold_line
 
 _WRONG_STOP_FACTOR = 24  # proof of Thm 3: from this multiple of U*·β on, the statistic passes with high probability
 
@@ -52,36 +53,8 @@ def time_upper_bound(
     divergence_constant : float, optional
         `PAPER_CONSTANT` or `PINSKER_CONSTANT`.
     """
-    resolved = _resolved(gap, epsilon)
-    if resolved == inf:
-        return 0.0
-    rate = inverse_rate(problem, resolved, _leverage(problem, leverage))
+    rate = pace(problem, gap, epsilon, leverage)
     return inf if rate == 0 else PAPER_CONSTANT / divergence_constant / rate
-
-
-def predicted_rounds(
-    problem: Problem, gap: float, epsilon: float, delta: float, leverage: float | None = None
-) -> float:
-    """Rounds after which GSS (discounted) or GSS-E (episodic) is expected to stop: t = U(M, ω) β(δ, t).
-
-    Parameters
-    ----------
-    problem : Problem
-    gap, epsilon, delta : float
-        Δ, ε and δ; inf is returned if Δ + ε = 0, where the rule never stops.
-    leverage : float, optional
-        Worst leverage of the design, d by default.
-
-    Returns
-    -------
-    float
-        At least 1. The threshold grows like log t, so from here on the statistic t/U stays above it.
-    """
-    resolved = _resolved(gap, epsilon)
-    if resolved == inf:
-        return 1.0
-    rate = inverse_rate(problem, resolved, _leverage(problem, leverage))
-    return crossing(rate, *_threshold_line(problem, delta))
 
 
 def predicted_samples(
@@ -89,28 +62,6 @@ def predicted_samples(
 ) -> float:
     """Simulator calls after which GSS or GSS-E is expected to stop: one call per step and round."""
     return problem.stages * predicted_rounds(problem, gap, epsilon, delta, leverage)
-
-
-def crossing(rate: float, slope: float, intercept: float) -> float:
-    """Last t ≥ 1 at which rate·t = slope·log t + intercept; 1 if the left side is never below, inf if rate is 0.
-
-    In u = log t the difference rate·eᵘ - slope·u - intercept is convex and negative at u = 0, so it has exactly one
-    root u > 0, which Newton's method reaches monotonically from the right. (The other crossing has t < 1.)
-    """
-    if rate <= 0:
-        return inf
-    if rate >= intercept:
-        return 1.0
-    # t ≤ 2a log 2a + 2b solves t ≥ a log t + b, in logarithms so that the smallest rates do not overflow.
-    larger = 2 * max(slope * max(1.0, log(slope) - log(rate) + 1.0), intercept)
-    u = log(2 * larger) - log(rate)
-    for _ in range(200):
-        grown = exp(u + log(rate))
-        step = (grown - slope * u - intercept) / (grown - slope)
-        u -= step
-        if abs(step) <= 1e-15 * max(1.0, u):
-            break
-    return exp(u) if u < 709 else inf
 
 
 def design_phase(dimension: int) -> float:
@@ -130,7 +81,7 @@ def stopping_phase(problem: Problem, upper: float, delta: float) -> float:
     """
     if not 0 < upper < inf:
         return upper
-    slope, intercept = _threshold_line(problem, delta)
+    slope, intercept = threshold_line(problem, delta)
     a, b = _WRONG_STOP_FACTOR * upper * slope, _WRONG_STOP_FACTOR * upper * intercept
     return 2 * a * log(max(2 * a, 1.0)) + 2 * b
 
@@ -184,19 +135,14 @@ def concentration_rounds(
     return factor * dimension * log(2 * dimension / delta)
 
 
-def _threshold_line(problem: Problem, delta: float) -> tuple[float, float]:
-    """Slope and intercept of the threshold, which is affine in log t."""
-    if not 0 < delta < 1:
-        raise InvalidInput(f"delta must lie strictly between 0 and 1. Got {delta!r} instead.")
-    intercept = threshold(problem, delta, 1.0)
-    return threshold(problem, delta, e) - intercept, intercept
-
-
-def _resolved(gap: float, epsilon: float) -> float:
-    if not (gap >= 0 and epsilon >= 0):
-        raise InvalidInput(f"gap and epsilon must not be negative. Got {gap!r} and {epsilon!r} instead.")
-    return gap + epsilon
-
-
-def _leverage(problem: Problem, leverage: float | None) -> float:
-    return float(problem.dimension) if leverage is None else leverage
+__all__ = [
+    "concentration_rounds",
+    "crossing",
+    "design_phase",
+    "expected_rounds_bound",
+    "expected_samples_bound",
+    "predicted_rounds",
+    "predicted_samples",
+    "stopping_phase",
+    "time_upper_bound",
+]

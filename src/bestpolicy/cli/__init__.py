@@ -84,3 +84,6 @@ def _as_typed(message: str) -> str:
 def _fail(message: str) -> None:
     click.echo("Error: " + " ".join(message.split()), err=True)
     sys.exit(BAD_INPUT)
+
+
+__all__ = ["commands", "main"]

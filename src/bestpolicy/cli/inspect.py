@@ -13,7 +13,7 @@ from bestpolicy.cli.console import JSON_HELP, echo_json, output
 from bestpolicy.cli.models import Count, load_arrays, load_model
 from bestpolicy.design import g_optimal_design
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
-from bestpolicy.problem.assumptions import check_features, check_model, check_norms
+from bestpolicy.diagnostics.assumptions import check_features, check_model, check_norms
 from bestpolicy.simulators import ExactSimulator
 
 _PAIRS_SHOWN = 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import inf
 
 import click
 from rich.table import Table
@@ -14,8 +15,7 @@ from bestpolicy.cli.progress import Replay
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.study import Study
-from bestpolicy.study.forecast import stored_forecast
-from bestpolicy.study.store import Store
+from bestpolicy.study import studies as study_records
 
 
 @click.command()
@@ -87,27 +87,21 @@ def _model_of(study: Study, file: str, source: str, given: bool) -> LinearMDP | 
 @click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def studies(file: str, as_json: bool) -> None:
     """List the studies in FILE: what they ask, how far they are, how many samples they may still need."""
-    with Store(file) as store:
-        numbers = [store.find(name) for name in store.names()]
-        records = [(store.read(n), store.problem(n), store.trace(n)) for n in numbers]
-    listed = [(r, stored_forecast(r.settings, problem, checks)) for r, problem, checks in records]
+    listed = study_records(file)
     if as_json:
-        echo_json([asdict(record) | {"forecast": expected} for record, expected in listed])
+        echo_json([asdict(record) for record in listed])
         return
     table = Table("name", "algorithm", "ε", "δ", "samples", "certified ε", "forecast", "outcome", "begun", box=None)
-    for record, expected in listed:
-        last = record.checks[-1] if record.checks else {}
-        known = last.get("epsilon")
+    for record in listed:
         table.add_row(
             record.name,
             record.settings.algorithm,
             f"{record.settings.asked_epsilon:g}",
             f"{record.settings.delta:g}",
             f"{record.samples:,}",
-            "–" if known is None else f"{known:g}",
-            "too early" if expected is None else f"{expected:.2g}",
-            (record.result["outcome"] if record.result else "not over")
-            + (", in doubt" if record.settings.doubts else ""),
+            "–" if record.epsilon == inf else f"{record.epsilon:g}",
+            "too early" if record.forecast is None else f"{record.forecast:.2g}",
+            ("not over" if record.result is None else record.outcome) + (", in doubt" * bool(record.settings.doubts)),
             record.created,
         )
     output().print(table)

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bestpolicy._numerics.threads import one_thread
+from bestpolicy.diagnostics.assumptions import check_features, require
 from bestpolicy.diagnostics.held_out import HeldOut, Residuals
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
-from bestpolicy.problem.assumptions import check_features, require
 from bestpolicy.samples import Pulls, Tally
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """What the learner knows: features, discount or horizon, the actions that are allowed; and files of it."""
 
 from bestpolicy.problem.problem import Problem
+from bestpolicy.problem.units import Units
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "Units"]

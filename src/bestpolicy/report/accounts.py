@@ -15,7 +15,6 @@ import scipy
 from bestpolicy import instances
 from bestpolicy._numerics.arrays import IntArray
 from bestpolicy._version import __version__
-from bestpolicy.certificate import count_attempts
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
@@ -124,7 +123,7 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
         record, problem, trace = store.read(study), store.problem(study), store.trace(study)
         parts = [tally for _, _, tally in store.answers(study)]
         own = store.own_data(study)
-        prints = [store.read(store.find(other)).fingerprint for other in store.names()]
+        attempts = store.attempts(record.fingerprint)
     result = record.result or {}
     last = record.checks[-1] if record.checks else {}
     known = last.get("epsilon")
@@ -144,7 +143,7 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
         tally=_total([*parts, *([] if own is None else [own])]),
         versions=record.versions,
         forecast=None if outcome in _ENDS else stored_forecast(record.settings, problem, trace),
-        attempts=max(1, prints.count(record.fingerprint)),
+        attempts=attempts,
         warnings=record.settings.doubts,
         source=os.fspath(path),
         created=record.created,
@@ -158,10 +157,7 @@ def from_result(result: Result, model: str = "") -> Account:
     if origin is None:
         raise InvalidInput("this result does not say where it comes from, so there is nothing to report on it.")
     last = result.checks[-1] if result.checks else None
-    proof = (last.proof if last else None) or {}
-    tally = proof.get("tally")
-    if tally is None and "evidence" in proof:
-        tally = proof["evidence"].tally
+    tally = last.proof.tally if last is not None and last.proof is not None else None
     return Account(
         name="",
         problem=origin.problem,
@@ -177,7 +173,7 @@ def from_result(result: Result, model: str = "") -> Account:
         tally=tally,
         versions=_versions(),
         forecast=None if result.outcome in _ENDS else stored_forecast(origin.settings, origin.problem, result.checks),
-        attempts=count_attempts(origin),
+        attempts=origin.attempts(),
         warnings=result.warnings,
         source="" if origin.store is None else os.fspath(origin.store),
         seconds=result.seconds,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bestpolicy.algorithms import ALGORITHMS
+from bestpolicy.diagnostics.assumptions import check_features, check_model
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem.assumptions import check_features, check_model
 from bestpolicy.report import words
 from bestpolicy.report.accounts import Account
 from bestpolicy.report.estimates import Estimates, estimate

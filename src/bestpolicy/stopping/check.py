@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bestpolicy._numerics.arrays import IntArray
+
+if TYPE_CHECKING:
+    from bestpolicy.stopping.rule import Proof
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +32,7 @@ class Check:
         Smallest estimated difference of best and second-best action.
     rule : str
         The statement that certifies.
-    proof : dict, optional
+    proof : Proof, optional
         What a certificate needs to show it to others: the samples and all that was fixed before them.
     lag : int
         Number of the lag whose statement it is; 0 for a statement about all samples.
@@ -44,7 +47,7 @@ class Check:
     epsilon: float
     gap: float
     rule: str
-    proof: dict[str, Any] | None = field(default=None, repr=False)
+    proof: Proof | None = field(default=None, repr=False)
     lag: int = 0
 
     def to_dict(self) -> dict[str, Any]:

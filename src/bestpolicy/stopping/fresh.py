@@ -21,46 +21,66 @@ certifies when Theorem T's contraction fails (many states, few samples), or what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.coordinates import EPS, coordinates_of
-from bestpolicy.stopping.ellipsoids import Prior, bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
 from bestpolicy.stopping.evidence import Evidence, Model, dominating_moments, fit
+from bestpolicy.stopping.lemmas.ellipsoids import Prior, bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
+from bestpolicy.stopping.lemmas.variance import deviation_terms, sample_variances, variance_bounds
 from bestpolicy.stopping.rounding import ALLOWANCE, equation_errors
-from bestpolicy.stopping.variance import deviation_terms, sample_variances, variance_bounds
+from bestpolicy.stopping.rule import Past, Proof, Terms
+from bestpolicy.stopping.verdict import Verdict
 
 
 @dataclass(frozen=True, eq=False)
-class FreshRule:
+class FreshTest:
     """Theorem F, for discounted problems.
 
     Attributes
     ----------
     problem : Problem
-    prior : Prior
+    past : Past
+        Its prior, its policy, and its values V.
     delta : float
         Spent in equal parts on the two ellipsoids and the variances.
-    policy : int array (1, S)
-    values : array (1, S)
-        V; like the policy, fixed before the samples that the rule will see.
     """
 
     problem: Problem
-    prior: Prior
+    past: Past
     delta: float
-    policy: IntArray
-    values: FloatArray
 
     def __post_init__(self) -> None:
         known = coordinates_of(self.problem)
         object.__setattr__(self, "problem", known.problem)
-        object.__setattr__(self, "prior", self.prior.around(known.moved))
+        object.__setattr__(self, "past", replace(self.past, prior=self.past.prior.around(known.moved)))
+
+    @property
+    def prior(self) -> Prior:
+        """Γ and what belongs to it."""
+        return self.past.prior
+
+    @property
+    def policy(self) -> IntArray:
+        """π, (1, S)."""
+        assert self.past.policy is not None
+        return self.past.policy
+
+    @property
+    def values(self) -> FloatArray:
+        """V, (1, S)."""
+        assert self.past.values is not None
+        return self.past.values
+
+    def look(self, fresh: Evidence) -> Verdict:
+        """Certify what the samples since the past allow."""
+        loss = self.loss(fresh)
+        return Verdict(self.policy, loss if loss < self.problem.value_limits[0] else inf, 0.0, 0.0, "")
 
     def loss(self, evidence: Evidence) -> float:
         """Bound on max_s V*(s) - V^π(s); inf if the evidence does not yet determine a model."""
@@ -88,15 +108,9 @@ class FreshRule:
         products = (problem.states + 6) * terms + (problem.dimension + 4) * np.linalg.norm(parameters)
         return float(local + known.longest * products * EPS + 8 * EPS * limit)
 
-    def proof(self, evidence: Evidence) -> dict[str, Any]:
+    def proof(self, fresh: Evidence) -> Proof:
         """Return what others need to compute the same loss."""
-        return {
-            "theorem": "F",
-            "evidence": evidence,
-            "prior": self.prior,
-            "values": self.values,
-            "transform": coordinates_of(self.problem).transform,
-        }
+        return Proof("F", fresh, coordinates_of(self.problem).transform, self.past)
 
     def _bounds(self, parameters: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
         """T̂V + e and T̂V - e, (S, A); -inf above where the action is not allowed."""
@@ -119,3 +133,16 @@ class FreshRule:
                 bernstein_ellipsoids(self.prior, model.gram_inverse, quiet, ranges, third, model.defect),
             ]
         )
+
+
+@dataclass(frozen=True)
+class TheoremF:
+    """The rule: it needs a policy and a function, and a discounted problem."""
+
+    theorem: ClassVar[str] = "F"
+
+    def fix(self, terms: Terms, past: Past, delta: float) -> FreshTest | None:
+        """Return the test around V."""
+        if terms.problem.horizon is not None or past.policy is None or past.values is None:
+            return None
+        return FreshTest(terms.problem, past, delta)

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import e, inf, log, pi, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -44,6 +43,7 @@ from bestpolicy.samples import Tally
 from bestpolicy.stopping.check import Check
 from bestpolicy.stopping.coordinates import EPS, coordinates_of
 from bestpolicy.stopping.rounding import ALLOWANCE, sum_errors
+from bestpolicy.stopping.rule import Proof
 
 ZETA_2 = pi**2 / 6
 
@@ -117,9 +117,9 @@ class PaperRule:
             rule="Theorem R" if problem.discount is not None else "Theorem R-E",
         )
 
-    def proof(self, tally: Tally) -> dict[str, Any]:
+    def proof(self, tally: Tally) -> Proof:
         """Return what others need to look at the tally as this rule does."""
-        return {"theorem": "R", "tally": tally, "transform": coordinates_of(self.problem).transform}
+        return Proof("R", tally, coordinates_of(self.problem).transform)
 
     def threshold(self, rounds: float) -> float:
         """What the statistic has to exceed after `rounds` rounds."""

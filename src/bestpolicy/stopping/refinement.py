@@ -17,15 +17,15 @@ from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.coordinates import EPS
-from bestpolicy.stopping.ellipsoids import bernstein_ellipsoids, staged_widths, sub_gaussian_ellipsoids, widths
 from bestpolicy.stopping.evidence import Evidence, Model, dominating_moments
-from bestpolicy.stopping.propagation import EstimatedKernel, Propagation
+from bestpolicy.stopping.lemmas.ellipsoids import bernstein_ellipsoids, staged_widths, sub_gaussian_ellipsoids, widths
+from bestpolicy.stopping.lemmas.propagation import EstimatedKernel, Propagation
+from bestpolicy.stopping.lemmas.variance import deviation_terms, sample_variances, variance_bounds
 from bestpolicy.stopping.rounding import Rounding
-from bestpolicy.stopping.variance import deviation_terms, sample_variances, variance_bounds
 from bestpolicy.stopping.verdict import Verdict
 
 if TYPE_CHECKING:
-    from bestpolicy.stopping.tight import TightRule
+    from bestpolicy.stopping.tight import TightTest
 
 _ROUNDS = 6  # refinements of the range and the variances per check
 _ALL_PAIRS = 400  # states up to which all differences of two states' values are bounded one by one
@@ -36,7 +36,7 @@ class Refinement:
 
     def __init__(
         self,
-        rule: TightRule,
+        rule: TightTest,
         evidence: Evidence,
         model: Model,
         kernel: EstimatedKernel | None,
@@ -195,7 +195,8 @@ class Refinement:
 
     def _linear_deviation(self, carried: FloatArray) -> FloatArray:
         """Largest standard deviation of ψ(S')ᵀx over an ellipsoid, √λ_max(M·Cov), (stages, K)."""
-        smallest = np.trace(carried, axis1=2, axis2=3).sum(axis=1).argmin()  # any would do
+        pulled = self.propagation.pulled_back(carried) if self.problem.horizon is None else carried
+        smallest = np.trace(pulled, axis1=2, axis2=3).sum(axis=1).argmin()  # any would do
         rooms = self._quadratic_errors(carried[smallest : smallest + 1])[0]
         values, vectors = np.linalg.eigh(self.propagation.following(carried[smallest]))
         root = (vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :])[:, None]

@@ -47,13 +47,14 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.coordinates import EPS, Coordinates
-from bestpolicy.stopping.ellipsoids import staged_widths
 from bestpolicy.stopping.evidence import Evidence, Model
-from bestpolicy.stopping.propagation import Propagation
+from bestpolicy.stopping.lemmas.ellipsoids import staged_widths
+from bestpolicy.stopping.lemmas.propagation import Propagation
 
 ALLOWANCE = 4.0
 _WEIGHTED_SUMS = 2.0**-42  # relative error of sums of weights that grow from look to look, by 1/2000 or more
 _LARGEST_DEFECT = 0.25
+_LONGEST_SUM = 2**33  # rewards that anyone adds up one by one; who has more of them has counted outcomes
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ def equation_errors(coordinates: Coordinates, evidence: Evidence, model: Model) 
 def sum_errors(tally: Tally) -> FloatArray:
     """a_r: relative error of the sums of rewards, (stages,); 0 where all rewards were 0 or 1."""
     exact = tally.squared_rewards == tally.reward_sums
-    terms = np.where(exact, 0, tally.pulls + tally.next_counts.shape[2])
+    terms = np.where(exact, 0, np.minimum(tally.pulls, _LONGEST_SUM) + tally.next_counts.shape[2])
     errors: FloatArray = terms.max(axis=1, initial=0) * (EPS / 2)
     return errors
 

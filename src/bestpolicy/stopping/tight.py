@@ -41,9 +41,9 @@ certified.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
@@ -51,32 +51,34 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.planning import action_gap, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.coordinates import Coordinates, coordinates_of
-from bestpolicy.stopping.ellipsoids import Prior, staged_widths
 from bestpolicy.stopping.evidence import Evidence, Model, fit
-from bestpolicy.stopping.propagation import EstimatedKernel, Propagation, propagate
+from bestpolicy.stopping.lemmas.ellipsoids import Prior, staged_widths
+from bestpolicy.stopping.lemmas.propagation import EstimatedKernel, Propagation, propagate
 from bestpolicy.stopping.refinement import Refinement
+from bestpolicy.stopping.rule import Past, Proof, Terms
 from bestpolicy.stopping.verdict import Split, Verdict
 
 
 @dataclass(frozen=True, eq=False)
-class TightRule:
+class TightTest:
     """Theorem T (discounted) and T-E (episodic).
 
     Attributes
     ----------
     problem : Problem
         In coordinates in which the features are well conditioned; they are recomputed to full precision.
-    prior : Prior
+    past : Past
+        Its prior and, for Theorem P, its policy.
     delta : float
     split : Split
     value_span : float, optional
         The user's bound on span(V*), at every stage; the guarantee then relies on it.
     policy : int array (stages, S), optional
-        A policy fixed before the evidence was drawn: then the rule is Theorem P of `lag`.
+        A policy fixed before the evidence was drawn: then the test is that of Theorem P (`fixed`).
     """
 
     problem: Problem
-    prior: Prior
+    past: Past
     delta: float
     split: Split = field(default_factory=Split)
     value_span: float = inf
@@ -85,41 +87,41 @@ class TightRule:
     def __post_init__(self) -> None:
         known = coordinates_of(self.problem)
         object.__setattr__(self, "problem", known.problem)
-        object.__setattr__(self, "prior", self.prior.around(known.moved))
+        object.__setattr__(self, "past", replace(self.past, prior=self.past.prior.around(known.moved)))
+
+    @property
+    def prior(self) -> Prior:
+        """Γ and what belongs to it."""
+        return self.past.prior
 
     @property
     def coordinates(self) -> Coordinates:
         """The coordinates of the rule, with what is known about their accuracy."""
         return coordinates_of(self.problem)
 
-    def look(self, evidence: Evidence) -> Verdict:
+    def look(self, fresh: Evidence) -> Verdict:
         """Certify what the evidence allows."""
         problem = self.problem
-        model = fit(problem, evidence)
+        model = fit(problem, fresh)
         if model is None:
-            return self.nothing(np.zeros((problem.stages, problem.states), np.int64), evidence)
+            return self.nothing(np.zeros((problem.stages, problem.states), np.int64), fresh)
         if self.policy is not None:
             propagation = propagate(problem, model.theta, model.mu, self.policy)
             if propagation is None:
-                return self.nothing(self.policy, evidence)
-            return Refinement(self, evidence, model, None, propagation, None).verdict()
+                return self.nothing(self.policy, fresh)
+            return Refinement(self, fresh, model, None, propagation, None).verdict()
         policy = optimal_plan(problem, model.theta, model.mu).policy
         kernel = EstimatedKernel(problem, model.mu)
         contraction = kernel.contraction() if problem.horizon is None else None
         propagation = propagate(problem, model.theta, model.mu, policy)
         if propagation is None or (problem.horizon is None and contraction is None):
-            return self.nothing(policy, evidence, propagation, model)
-        return Refinement(self, evidence, model, kernel, propagation, contraction).verdict()
+            return self.nothing(policy, fresh, propagation, model)
+        return Refinement(self, fresh, model, kernel, propagation, contraction).verdict()
 
-    def proof(self, evidence: Evidence) -> dict[str, Any]:
-        """Return what others need to look at the evidence as this rule does."""
-        return {
-            "theorem": "T" if self.policy is None else "P",
-            "evidence": evidence,
-            "prior": self.prior,
-            "value_span": self.value_span,
-            "transform": self.coordinates.transform,
-        }
+    def proof(self, fresh: Evidence) -> Proof:
+        """Return what others need to look at the evidence as this test does."""
+        theorem = "T" if self.policy is None else "P"
+        return Proof(theorem, fresh, self.coordinates.transform, self.past, self.value_span)
 
     def initial_ranges(self) -> FloatArray:
         """Λ̄ before any data, (stages,): largest difference of R + γV*(S')."""
@@ -150,3 +152,16 @@ class TightRule:
             slopes = np.where(problem.mask, staged_widths(hint, differences), 0.0)
             gaps = propagation.values[:, :, None] - propagation.q_values
         return Verdict(policy, inf, 0.0, gap, "", propagation, none, variances, ranges, slopes, gaps)
+
+
+@dataclass(frozen=True)
+class TheoremT:
+    """The rule: any prior will do, no policy is needed."""
+
+    theorem: ClassVar[str] = "T"
+
+    def fix(self, terms: Terms, past: Past, delta: float) -> TightTest:
+        """Return the test around V*."""
+        # The event that bounds ‖p̂ - p‖₁ only serves positive ε, and a certified optimum needs none of it.
+        split = Split() if terms.epsilon > 0 else Split(0.1, 0.75, 0.15, 0.0)
+        return TightTest(terms.problem, past, delta, split, terms.value_span)

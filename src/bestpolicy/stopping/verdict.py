@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy.stopping.propagation import Propagation
+from bestpolicy.stopping.lemmas.propagation import Propagation
+
+
+def _none() -> FloatArray:
+    return np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Verdict:
     criterion : str
         "A", "B" or "" (nothing certified).
     propagation : Propagation, optional
+        This and what follows shapes sampling and later tests; only Theorems T and P have it.
     metrics : array (m, stages, d, d)
         M of the ellipsoids in use.
     variances : array (stages, K)
@@ -58,10 +65,10 @@ class Verdict:
     resolved: float
     gap: float
     criterion: str
-    propagation: Propagation | None
-    metrics: FloatArray
-    variances: FloatArray
-    ranges: FloatArray
-    slopes: FloatArray
-    gaps: FloatArray
+    propagation: Propagation | None = None
+    metrics: FloatArray = field(default_factory=_none)
+    variances: FloatArray = field(default_factory=_none)
+    ranges: FloatArray = field(default_factory=_none)
+    slopes: FloatArray = field(default_factory=_none)
+    gaps: FloatArray = field(default_factory=_none)
     margins: FloatArray | None = None

@@ -34,6 +34,7 @@ from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.study.database import Database
 from bestpolicy.study.encoding import pack, policy_from_bytes, policy_to_bytes, tally_from_bytes, tally_to_bytes, unpack
+from bestpolicy.study.result import Outcome
 from bestpolicy.study.settings import Settings
 
 
@@ -59,20 +60,25 @@ class Asked:
     decided: dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """What a file says of a study.
 
     Attributes
     ----------
     name, fingerprint, created : str
+        Its name, which problem it is about, and when it began (UTC).
     settings : Settings
+        What was asked, and how.
     versions : dict
     result : dict or None
         As printed by ``--json``, once the study has ended.
     samples, answers : int
         Simulator calls and answers stored.
     checks : list of dict
+        The looks at the data, without their policies.
+    forecast : float, optional
+        Simulator calls that it should need in all; None if it is too early to tell.
     """
 
     name: str
@@ -84,6 +90,23 @@ class Record:
     samples: int
     answers: int
     checks: list[dict[str, Any]]
+    forecast: float | None = None
+
+    def __repr__(self) -> str:
+        asked = f"{self.settings.algorithm} for ε = {self.settings.asked_epsilon:g}, δ = {self.settings.delta:g}"
+        known = f"ε = {self.epsilon:g} certified" if self.epsilon < inf else "nothing certified"
+        return f"Record({self.name!r}: {asked}; {known}, {self.samples} samples, {self.outcome})"
+
+    @property
+    def epsilon(self) -> float:
+        """What is certified so far, in the user's units; inf if nothing is."""
+        known = self.checks[-1].get("epsilon") if self.checks else None
+        return inf if known is None else float(known)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Why it ended, if it has."""
+        return Outcome.RUNNING if self.result is None else Outcome(self.result["outcome"])
 
 
 class Store:
@@ -114,6 +137,12 @@ class Store:
         """Names of the studies, oldest first."""
         with self._db.errors():
             return [row[0] for row in self._db.execute("SELECT name FROM study ORDER BY id")]
+
+    def attempts(self, fingerprint: str) -> int:
+        """Number of studies of a problem."""
+        with self._db.errors():
+            rows = self._db.execute("SELECT COUNT(*) FROM study WHERE fingerprint = ?", (fingerprint,))
+            return int(rows.fetchone()[0])
 
     def create(
         self, name: str, fingerprint: str, problem: bytes, settings: Settings, own_data: Tally | None = None
@@ -265,6 +294,14 @@ class Store:
             answers,
             checks,
         )
+
+
+def count_attempts(path: str | PathLike[str] | None, fingerprint: str) -> int:
+    """Number of studies of a problem in a file, one that is at hand included; 1 without a file."""
+    if path is None:
+        return 1
+    with Store(path) as store:
+        return max(1, store.attempts(fingerprint))
 
 
 class StudyFile:

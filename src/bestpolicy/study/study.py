@@ -16,11 +16,13 @@ told and decided is in the file before it counts; `Study.resume` takes it from t
 from __future__ import annotations
 
 import inspect
+import json
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
 from os import PathLike
 from typing import Any
@@ -32,18 +34,19 @@ from bestpolicy._numerics.threads import one_thread
 from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
 from bestpolicy.algorithms.protocol import Run, Task
 from bestpolicy.certificate import Origin
+from bestpolicy.diagnostics.assumptions import check_features, require
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.problem import Problem
-from bestpolicy.problem.assumptions import check_features, require
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
+from bestpolicy.stopping.rule import Proof
 from bestpolicy.study.forecast import forecast
 from bestpolicy.study.past import Past
 from bestpolicy.study.queries import Batch, Query, check_tally, cut
 from bestpolicy.study.result import Outcome, Result, explain
 from bestpolicy.study.settings import Settings
-from bestpolicy.study.store import Asked, Record, Store, StudyFile
+from bestpolicy.study.store import Asked, Record, Store, StudyFile, count_attempts
 
 
 class Study:
@@ -236,13 +239,13 @@ class Study:
             except InvalidInput as error:
                 raise InvalidInput(f"{error} If it is your own, pass it: Study.resume(..., algorithm=...).") from None
         else:
-            own = algorithm if isinstance(algorithm, str) else find_algorithm(algorithm, problem)  # type: ignore[assignment]
-        if isinstance(own, str) or (own.name, parameters_of(own)) != (settings.algorithm, settings.parameters):
-            got = repr(own) if isinstance(own, str) else f"{own.name!r} with {parameters_of(own)}"
-            raise InvalidInput(
-                f"the study was begun with algorithm {settings.algorithm!r} and {settings.parameters}. "
-                f"Got {got} instead; pass the same, or leave it out."
-            )
+            own = find_algorithm(algorithm, problem)
+            given = json.loads(json.dumps(parameters_of(own)))  # as the file has them
+            if (own.name, given) != (settings.algorithm, settings.parameters):
+                raise InvalidInput(
+                    f"the study was begun with algorithm {settings.algorithm!r} and {settings.parameters}. "
+                    f"Got {own.name!r} with {given} instead; pass the same, or leave it out."
+                )
         study = cls.__new__(cls)
         if max_samples is not None:
             settings = replace(settings, max_samples=max_samples)
@@ -297,7 +300,7 @@ class Study:
         elif self.max_samples is not None and self.samples + self._batch.missing > self.max_samples:
             self.stop(Outcome.BUDGET)
 
-    def _proof(self) -> dict[str, Any] | None:
+    def _proof(self) -> Proof | None:
         """Add up a study that has ended for what proves its last check."""
         assert self._store is not None
         with Store(self._store) as reader:
@@ -439,7 +442,12 @@ class Study:
             checks=tuple(self.checks),
             warnings=self.warnings,
             origin=Origin(
-                self.problem, self.settings, self._store, self._own_samples, self._proof if restored else None
+                self.problem,
+                self.settings,
+                self._store,
+                partial(count_attempts, self._store, self.problem.fingerprint),
+                self._own_samples,
+                self._proof if restored else None,
             ),
         )
 
@@ -577,9 +585,4 @@ def _check_budget(max_samples: int | None, record: Record) -> None:
 def _nothing_to_choose(problem: Problem) -> Check:
     """Without a state that has two distinct actions every policy is optimal, and no sample is needed."""
     policy = np.tile(problem.mask.argmax(axis=1), (problem.stages, 1))
-    return Check(
-        0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", proof={"theorem": "no choice"}
-    )
-
-
-__all__ = ["Outcome", "Query", "Result", "Study"]
+    return Check(0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", proof=Proof("no choice"))

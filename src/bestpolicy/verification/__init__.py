@@ -30,7 +30,7 @@ from bestpolicy.verification import paper, protocol
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.reading import Floats, Ints, Node, Rejected, digest, parse, read_text
 
-THEOREMS = ("R", "T", "P", "F", "no choice")
+THEOREMS = ("R", *protocol.THEOREMS, "no choice")
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9  # by how much another order of the same operations may differ
 
 
@@ -159,7 +159,7 @@ def _verify(text: str, model: TrueModel | None) -> Verification:
         case = Case.read(document.child("problem"))
         stated += "-E" if case.horizon is not None and theorem != "no choice" else ""
         policy = case.policy(claim)
-        found, used, more = _certified(case, theorem, document, policy, epsilon / scale, delta, own_data)
+        found, used, more = _certified(case, theorem, document, policy, epsilon / scale, delta, own_data, scale)
         trusted += more
         recomputed = found * scale
         if run.whole("rounds", 0) != samples // case.stages:
@@ -202,7 +202,7 @@ def _verify(text: str, model: TrueModel | None) -> Verification:
 
 
 def _certified(
-    case: Case, theorem: str, document: Node, policy: Ints, epsilon: float, delta: float, own_data: int
+    case: Case, theorem: str, document: Node, policy: Ints, epsilon: float, delta: float, own_data: int, scale: float
 ) -> tuple[float, int, list[str]]:
     """Return the ε that is certified in the problem's units, the samples used for it, and what is trusted."""
     if theorem not in THEOREMS:
@@ -219,7 +219,7 @@ def _certified(
         return *paper.certified_epsilon(case, proof, policy, delta), trusted
     asked = document.child("claim").number("asked_epsilon", 0.0, 1e300)
     target = epsilon * (1 + _RELATIVE) + _ABSOLUTE if epsilon > 0 else 0.0
-    return protocol.certified_epsilon(case, theorem, proof, policy, delta, asked, target, own_data)
+    return protocol.certified_epsilon(case, theorem, proof, policy, delta, asked, target, own_data, scale)
 
 
 def _true_loss(case: Case, policy: Ints, model: TrueModel) -> float:

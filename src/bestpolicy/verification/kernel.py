@@ -135,11 +135,9 @@ class Kernel:
         room = self.weights - self._backup(0, nothing, self.weights).max(axis=1) - self._room(0, nothing, self.weights)
         for attempt in range(6):
             missing = self._backup(0, gains[0], values).max(axis=1) - values
-            if values.max() > 0:
-                missing = missing + self._room(0, gains[0], values)
-            if (missing <= 0).all():
+            rounding = self._room(0, gains[0], values)
+            if (missing + (rounding if values.max() > 0 else 0.0) <= 0).all():
                 return values[None]
-            # F(v + c·h) ≤ F(v) + cγ max|P̂|h: this c closes what is missing, up to rounding, which grows the next one.
-            lift = float((missing / room).max()) + 10.0**attempt * 1e-16 * values.max() / room.min()
-            values = values + lift * self.weights
+            # F(v + c·h) ≤ F(v) + cγ max|P̂|h: this c closes what is missing, with room that grows with the attempts.
+            values = values + float(((missing + 2.0 ** (attempt + 1) * rounding) / room).max()) * self.weights
         raise Rejected("no function could be shown to dominate the error of the values")

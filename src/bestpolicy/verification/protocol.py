@@ -17,6 +17,8 @@ all, where no samples came from elsewhere; that lags lie apart, lag j after 2^(j
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf, log
 
 import numpy as np
@@ -28,7 +30,6 @@ from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
 from bestpolicy.verification.regression import Regression
 from bestpolicy.verification.tight import Spending, certified_by_f, certified_by_t_or_p
 
-PARTS = {"T": 0.55, "P": 0.35, "F": 0.1}  # of a lag's δ
 LAG_SHARES = (0.35, 0.35, 0.15, 0.05, 0.04, 0.03, 0.02, 0.01)
 OPTIMAL_ONLY, NEAR_OPTIMAL = (0.1, 0.75, 0.15, 0.0), (0.1, 0.65, 0.15, 0.1)  # events H, B, V, L
 _FIRST_SCALES, _ALL_SCALES = 14, 32
@@ -41,10 +42,76 @@ def main_shares() -> Floats:
     return np.concatenate([np.full(_FIRST_SCALES, 0.9 / _FIRST_SCALES), 0.1 / (tail * (tail + 1.0))])
 
 
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What a theorem looks at: samples, policy, prior, its own δ; what was asked and claimed; the rest of the proof."""
+
+    model: Regression
+    policy: Ints
+    prior: Prior
+    delta: float
+    asked: float
+    target: float
+    proof: Node
+
+    @property
+    def value_span(self) -> float:
+        """The user's bound on the span of the optimal values; inf if none was given."""
+        return self.proof.number("value_span", 0.0, 1e300) if self.proof.has("value_span") else inf
+
+
+def _by_t(facts: Facts) -> float:
+    split = NEAR_OPTIMAL if facts.asked > 0 else OPTIMAL_ONLY
+    return _by_t_or_p(facts, split, fixed=False)
+
+
+def _by_p(facts: Facts) -> float:
+    return _by_t_or_p(facts, OPTIMAL_ONLY, fixed=True)
+
+
+def _by_t_or_p(facts: Facts, split: tuple[float, ...], fixed: bool) -> float:
+    spending = Spending(facts.prior, *(facts.delta * share for share in split))
+    return certified_by_t_or_p(
+        facts.model, facts.policy, spending, fixed=fixed, value_span=facts.value_span, target=facts.target
+    )
+
+
+def _by_f(facts: Facts) -> float:
+    _require(facts.model.case.horizon is None, "Theorem F is for discounted problems")
+    values = facts.proof.array("values", "f", facts.policy.shape)
+    third = facts.delta / 3
+    return certified_by_f(facts.model, facts.policy, values, Spending(facts.prior, third, third, third, 0.0))
+
+
+@dataclass(frozen=True)
+class Theorem:
+    """A theorem's part of a lag's δ, what the past fixes for it, and its checker."""
+
+    part: float
+    fixed: str
+    check: Callable[[Facts], float]
+
+
+THEOREMS = {
+    "T": Theorem(0.55, "the prior", _by_t),
+    "P": Theorem(0.35, "the prior and the policy", _by_p),
+    "F": Theorem(0.1, "the prior, the policy and the function V", _by_f),
+}
+
+
 def certified_epsilon(
-    case: Case, theorem: str, proof: Node, policy: Ints, delta: float, asked: float, target: float, own_data: int
+    case: Case,
+    name: str,
+    proof: Node,
+    policy: Ints,
+    delta: float,
+    asked: float,
+    target: float,
+    own_data: int,
+    reward_scale: float,
 ) -> tuple[float, int, list[str]]:
     """Return the ε that the samples certify, their number, and what has to be taken on trust."""
+    theorem = THEOREMS[name]
     coordinates = Coordinates.read(proof, case)
     coordinates.require_design(case)
     samples = Samples.read(proof.child("samples"), case)
@@ -65,32 +132,22 @@ def certified_epsilon(
         lag = proof.child("lag")
         number, started = lag.whole("number", 1, 10**6), lag.whole("started", 1)
         _require(started >= 2.0 ** min(number - 1, 100), f"lag {number} cannot have started after {started:,} samples")
-        own = delta * lag_share / (number * (number + 1)) * PARTS[theorem]
+        own = delta * lag_share / (number * (number + 1)) * theorem.part
         _require(np.array_equal(prior.shares, LAG_SHARES), "the shares of the scales are not those of the format")
-        fixed = {"T": "the prior", "P": "the prior and the policy", "F": "the prior, the policy and the function V"}
-        trusted.append(f"{fixed[theorem]} of lag {number} were chosen from the first {started:,} simulator calls only")
+        trusted.append(f"{theorem.fixed} of lag {number} were chosen from the first {started:,} simulator calls only")
         trusted.append(f"it was lag number {number} of the run")
         count += started
     else:
-        _require(theorem == "T", f"Theorem {theorem} needs a lag")
+        _require(name == "T", f"Theorem {name} needs a lag")
         own = delta * (1 - lag_share)
         _require(np.allclose(prior.shares, main_shares(), rtol=_EQUAL, atol=0), "the shares of the scales are changed")
         _require_main_prior(prior, coordinates, own)
     _require(own > 0, "nothing of δ is left for this certificate")
-    if theorem == "F":
-        _require(case.horizon is None, "Theorem F is for discounted problems")
-        values = proof.array("values", "f", policy.shape)
-        spending = Spending(prior, own / 3, own / 3, own / 3, 0.0)
-        return certified_by_f(model, policy, values, spending), count, trusted
-    split = NEAR_OPTIMAL if theorem == "T" and asked > 0 else OPTIMAL_ONLY
-    spending = Spending(prior, *(own * share for share in split))
-    span = inf
-    if proof.has("value_span"):
-        span = proof.number("value_span", 0.0, 1e300)
-        if theorem == "T":
-            trusted.append(f"the user's word that optimal values differ by at most {span:g} between states")
-    found = certified_by_t_or_p(model, policy, spending, fixed=theorem == "P", value_span=span, target=target)
-    return found, count, trusted
+    facts = Facts(model, policy, prior, own, asked, target, proof)
+    if name == "T" and facts.value_span < inf:
+        span = facts.value_span * reward_scale
+        trusted.append(f"the user's word that optimal values differ by at most {span:g} between states")
+    return theorem.check(facts), count, trusted
 
 
 def _require_pairs(case: Case, coordinates: Coordinates, samples: Samples, own_data: int) -> None:

@@ -81,10 +81,13 @@ def misfit_of_ones(rows: Floats) -> float:
     return float((np.abs(rest) + (len(vector) + 2) * EPS * sizes).max())
 
 
+ADDED = 2**33  # more rewards than that are never added up one by one, but as counts of outcomes
+
+
 def reward_sum_errors(samples: Samples) -> Floats:
     """a_r per stage: sums of n rewards are off by n roundings, unless all rewards are 0 or 1."""
     whole = samples.squares == samples.rewards.sum(axis=2)
-    terms = np.where(whole, 0, samples.pulls + samples.rewards.shape[2])
+    terms = np.where(whole, 0, np.minimum(samples.pulls, ADDED) + samples.rewards.shape[2])
     errors: Floats = terms.max(axis=1) * (EPS / 2)
     return errors
 

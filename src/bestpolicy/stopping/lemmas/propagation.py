@@ -173,15 +173,12 @@ class EstimatedKernel:
         values = self._improved(gains[0])
         for _ in range(3):
             missing = self.backup(0, gains[0], values).max(axis=1) - values
-            if values.max() > 0:
-                missing += self._rounding(0, largest, values)
-            if (missing <= 0).all():
+            room = self._rounding(0, largest, values) if values.max() > 0 else 0.0  # with zeros there is no rounding
+            if (missing + room <= 0).all():
                 return values[None]
-            # F(v + c·h) ≤ F(v) + c·γ max|P̂|h, so this c closes what is missing at every state.
-            correction = (
-                float((missing / self._shrinkage).max()) * (1 + _SAFETY) + 1e-14 * values.max() / contraction.min()
-            )
-            values = values + correction * contraction
+            # F(v + c·h) ≤ F(v) + c·γ max|P̂|h, so this c closes what is missing at every state, and as much room again.
+            room = self._rounding(0, largest, values)
+            values = values + float(((missing + 2 * room) / self._shrinkage).max()) * (1 + _SAFETY) * contraction
         return None
 
     def negative_parts(
