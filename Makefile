@@ -13,7 +13,7 @@ test: .venv/test.stamp  ## ruff, mypy --strict and pytest
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-bench: .venv/test.stamp  ## speed, as ratios to peers measured in the same run
+bench: .venv/test.stamp  ## speed, against peers and limits; fails if one is missed
 	$(BIN)/python -m benchmarks
 
 bench-samples: .venv/test.stamp  ## samples of gss, tight and adaptive against the lower bound

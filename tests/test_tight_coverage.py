@@ -91,9 +91,9 @@ def understated(mdp, check):
     return mdp.loss(policy) > check.epsilon + 1e-9
 
 
-def assert_covered(mdp, algorithm, delta, runs):
+def assert_covered(mdp, algorithm, delta, runs, level=1e-3):
     wrong = sum(run_is_wrong(mdp, algorithm, delta, seed) for seed in range(runs))
-    assert binomtest(wrong, runs, delta, alternative="greater").pvalue > 1e-3
+    assert binomtest(wrong, runs, delta, alternative="greater").pvalue > level
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -103,7 +103,8 @@ def assert_covered(mdp, algorithm, delta, runs):
     ids=["tight", "adaptive"],
 )
 def test_certified_epsilon_covers_the_loss(name, algorithm, runs):
-    assert_covered(MODELS[name](), algorithm, 0.5, runs)
+    """With so few runs a stricter level: they are the same each time, so it costs no false alarms."""
+    assert_covered(MODELS[name](), algorithm, 0.1, runs, level=0.06)
 
 
 @pytest.mark.study
