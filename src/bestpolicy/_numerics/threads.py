@@ -51,18 +51,18 @@ def _enter() -> None:
     common, own = _libraries()
     with _Everywhere.lock:
         if _Everywhere.inside == 0:  # the first one limits BLAS, the last one lets it go
-            _Everywhere.before = _limit(common, (1,) * len(common))
+            _Everywhere.before = _limited(common)
         _Everywhere.inside += 1
-    _here.before = _limit(own, (1,) * len(own))
+    _here.before = _limited(own)
 
 
 def _leave() -> None:
     common, own = _libraries()
-    _limit(own, _here.before)
+    _restore(own, _here.before)
     with _Everywhere.lock:
         _Everywhere.inside -= 1
         if _Everywhere.inside == 0:
-            _limit(common, _Everywhere.before)
+            _restore(common, _Everywhere.before)
 
 
 @cache
@@ -73,10 +73,21 @@ def _libraries() -> tuple[list[Any], list[Any]]:
     return common, [each for each in loaded if each not in common]
 
 
-def _limit(libraries: list[Any], numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Set the threads of each library; return what they were."""
+def _limited(libraries: list[Any]) -> tuple[int, ...]:
+    """Let each library use one thread; return how many it had."""
     before = tuple(each.num_threads for each in libraries)
-    for each, number in zip(libraries, numbers, strict=True):
-        # From threadpoolctl 3.8 on the public method does nothing in any thread but the one that called it first.
-        getattr(each, "_real_set_num_threads", each.set_num_threads)(number)
+    for each, number in zip(libraries, before, strict=True):
+        if number != 1:
+            _set_threads(each, 1)
     return before
+
+
+def _restore(libraries: list[Any], before: tuple[int, ...]) -> None:
+    for each, number in zip(libraries, before, strict=True):
+        if number != 1:
+            _set_threads(each, number)
+
+
+def _set_threads(library: Any, number: int) -> None:
+    # From threadpoolctl 3.8 on the public method does nothing in any thread but the one that called it first.
+    getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
