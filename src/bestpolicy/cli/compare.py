@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bestpolicy.cli.console import notes, output
-from bestpolicy.cli.models import Count
+from bestpolicy.cli.counts import Count
 from bestpolicy.comparison import Comparison, Summary, compare
 from bestpolicy.errors import InvalidInput
 

@@ -8,12 +8,14 @@ import click
 from rich.table import Table
 
 from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
+from bestpolicy.cli.counts import Count
 from bestpolicy.cli.identify import run_study
-from bestpolicy.cli.models import Count, load_model
 from bestpolicy.cli.progress import Replay
 from bestpolicy.errors import InvalidInput
+from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.study import Study
+from bestpolicy.study.claim import at_most
 from bestpolicy.study.forecast import stored_forecast
 from bestpolicy.study.store import Store
 
@@ -104,7 +106,7 @@ def studies(file: str, as_json: bool) -> None:
             f"{record.settings.asked_epsilon:g}",
             f"{record.settings.delta:g}",
             f"{record.samples:,}",
-            "–" if known is None else f"{known:g}",
+            "–" if known is None else at_most(known),
             "too early" if expected is None else f"{expected:.2g}",
             (record.result["outcome"] if record.result else "not over")
             + (", in doubt" if record.settings.doubts else ""),
