@@ -72,9 +72,7 @@ class PPQ:
 
     def run(self, task: Task) -> Run:
         """Repeat value iteration from fresh samples of d pairs."""
-        budget, spanner = (
-            FixedBudget.of(self, task, "PPQ-Learning budget (own proof)"),
-            barycentric_spanner(task.problem),
-        )
+        budget = FixedBudget.of(self, task, "PPQ-Learning budget (own proof)")
+        spanner = barycentric_spanner(task.problem)
         phases = self.phases(task.problem, task.epsilon, task.delta)
         return (yield from back_up(budget, phases, spanner.pairs, spanner.table))

@@ -13,5 +13,7 @@ def only_discounted(problem: Problem, instead: str = "gss-e") -> str:
 
 def only_anchored(problem: Problem) -> str:
     """Refuse episodic problems, and those without anchors."""
-    reason = "" if problem.horizon is not None else why_no_anchors(problem)
-    return (reason and f"{reason}. Use 'ppq', which does without.") or only_discounted(problem, "lavi")
+    if problem.horizon is not None:
+        return only_discounted(problem, "lavi")
+    reason = why_no_anchors(problem)
+    return reason and f"{reason}. Use 'ppq', which does without."

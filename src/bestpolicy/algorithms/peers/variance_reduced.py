@@ -120,9 +120,9 @@ def rounds(problem: Problem, pairs: int, epsilon: float, delta: float) -> list[R
 
 def samples_in_all(problem: Problem, pairs: int, epsilon: float, delta: float) -> float:
     """All samples of K pairs; inf if nobody could count that far."""
-    return (
-        inf if epsilon < LEAST_EPSILON else pairs * sum(each.samples for each in rounds(problem, pairs, epsilon, delta))
-    )
+    if epsilon < LEAST_EPSILON:
+        return inf
+    return pairs * sum(each.samples for each in rounds(problem, pairs, epsilon, delta))
 
 
 def halve_the_error(
