@@ -49,6 +49,7 @@ def compare(
     workers: int | None = None,
     store: str | PathLike[str] | None = None,
     lower_bounds: bool = True,
+    bound_seconds: float = 20.0,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run algorithms on models and compare what they needed with what they promised.
@@ -73,7 +74,9 @@ def compare(
         SQLite file in which finished runs survive: the same call again does only what is missing. A run is known by
         its model, its algorithm with all parameters, ε, δ, seed, budgets and the version of bestpolicy.
     lower_bounds : bool
-        Also bound the samples that any algorithm needs, for at most 20 s per instance.
+        Also bound the samples that any algorithm needs.
+    bound_seconds : float
+        How long to look for that bound on an instance, at most.
     progress : callable, optional
         Called as ``progress(done, total, what)`` at the beginning and after each finished piece of work.
 
@@ -87,6 +90,7 @@ def compare(
     max_samples = None if max_samples is None else whole("max_samples", max_samples, 1)
     max_seconds = None if max_seconds is None else number("max_seconds", max_seconds, above=0)
     workers = None if workers is None else whole("workers", workers, 1)
+    bound_seconds = number("bound_seconds", bound_seconds, above=0)
     if executor is not None and workers is not None:
         raise InvalidInput("give an executor or a number of workers, not both.")
     mdps = _by_name([_load(model) for model in _several(models)], lambda mdp: mdp.name, "models")
@@ -105,7 +109,7 @@ def compare(
                 for n in range(seed, seed + runs)
             ]
     if lower_bounds:  # last: they cannot hold up a run
-        tasks += [Bound(instance, mdp, epsilon, delta) for instance, mdp in mdps.items()]
+        tasks += [Bound(instance, mdp, epsilon, delta, bound_seconds) for instance, mdp in mdps.items()]
 
     records, interrupted = carry_out(tasks, executor, workers, store, progress)
 
