@@ -475,6 +475,7 @@ def test_a_certificate_from_the_command_line(tmp_path):
 
 def test_demo_writes_its_table(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["bestpolicy.cli.demo"], "write_page", lambda *_: None)  # has a test of its own
+    monkeypatch.setattr(sys.modules["bestpolicy.cli.demo"], "_BOUND_SECONDS", 0.01)
     done = run("demo", "--output", tmp_path / "results")
     assert done.returncode == 0
     rows = json.loads((tmp_path / "results" / "demo.json").read_text())
