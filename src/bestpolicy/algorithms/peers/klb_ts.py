@@ -189,19 +189,13 @@ class Times:
 
     @property
     def allocation(self) -> FloatArray:
-        """ω, (n,): the shares of samples that make `price` least."""
+        """ω, (n,): the shares of samples that make the price of a unit of log(1/δ) least."""
         rival, states = self.rewards + self.transitions, len(self.played)
         shares = np.empty(states + len(rival))
         shares[self.rivals] = rival
         shares[self.played] = sqrt(states * (self.played_rewards + self.played_transitions) * rival.sum()) / states
         found: FloatArray = shares / shares.sum()
         return found
-
-    @property
-    def price(self) -> float:
-        """U* = (√ΣH + √H*)²."""
-        played = len(self.played) * (self.played_rewards + self.played_transitions)
-        return float((sqrt((self.rewards + self.transitions).sum()) + sqrt(played)) ** 2)
 
 
 @dataclass(frozen=True, eq=False)
