@@ -116,7 +116,7 @@ def pixels(browser: webdriver.Chrome) -> np.ndarray:
 
 def wait(browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], object]) -> None:
     # An element may be gone while the page loads anew.
-    WebDriverWait(browser, 30, poll_frequency=0.1, ignored_exceptions=(WebDriverException,)).until(condition)
+    WebDriverWait(browser, 300, poll_frequency=0.1, ignored_exceptions=(WebDriverException,)).until(condition)
 
 
 @pytest.mark.parametrize("name", ["study", "comparison", "hostile"])

@@ -68,11 +68,15 @@ def verdict_on(document, model=None, *, mend=True):
     return verify_text(json.dumps(document), model)
 
 
+def label(algorithm):
+    return getattr(algorithm, "name", algorithm)
+
+
 # --- round trips -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 0.0])
-@pytest.mark.parametrize("algorithm", ["gss", "tight", "adaptive"])
+@pytest.mark.parametrize("algorithm", ["gss", Tight(check_ratio=1.3), Adaptive(check_ratio=1.3)], ids=label)
 @pytest.mark.parametrize("mdp", [DISCOUNTED, EPISODIC, MASKED], ids=["discounted", "episodic", "masked"])
 def test_what_is_saved_can_be_checked(mdp, algorithm, epsilon, tmp_path):
     result = identified(mdp, algorithm, epsilon)

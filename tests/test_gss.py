@@ -53,12 +53,12 @@ def test_both_ways_of_sampling(mdp, sampling):
 
 
 def test_checking_every_round_stops_no_later_than_the_grid():
-    mdp = near_tie(0.4, discount=0.2)
+    mdp = near_tie(0.5, discount=0.02)
     every, grid = (
         bp.identify(
             bp.ExactSimulator(mdp, rewards="deterministic"),
-            epsilon=1.0,
-            delta=0.3,
+            epsilon=1.02,
+            delta=0.9,
             seed=0,
             algorithm=GSS(check_ratio=ratio),
         )
@@ -133,9 +133,12 @@ TIES = {
 
 @pytest.mark.parametrize("kind", TIES)
 def test_coverage(kind, monkeypatch):
-    """Wrong in at most δ of 300 runs; and the same count shows mistakes once the threshold is too small."""
+    """Wrong in at most δ of the runs; and the same test shows mistakes once the threshold is too small.
+
+    Runs are the same each time, so the level of the test costs no false alarms: it finds an error rate of one in five.
+    """
     mdp, algorithm = TIES[kind]
-    delta, runs = 0.1, 300
+    delta, runs = 0.1, 100
 
     def mistakes(algorithm):
         wrong = 0
@@ -146,7 +149,7 @@ def test_coverage(kind, monkeypatch):
             wrong += result.certified and not mdp.is_near_optimal(result.policy, 0)
         return wrong
 
-    assert binomtest(mistakes(algorithm(check_ratio=1.5)), runs, delta, alternative="greater").pvalue > 1e-3
+    assert binomtest(mistakes(algorithm(check_ratio=1.5)), runs, delta, alternative="greater").pvalue > 0.05
     monkeypatch.setattr(gss_module, "PaperRule", RecklessRule)
     monkeypatch.setattr(algorithm, "first_check", lambda self, problem, epsilon, delta: 8)
-    assert mistakes(algorithm(check_ratio=1.3)) > delta * runs
+    assert binomtest(mistakes(algorithm(check_ratio=1.3)), runs, delta, alternative="greater").pvalue < 1e-6

@@ -341,8 +341,8 @@ def test_failures_are_no_more_frequent_than_delta(algorithm):
     if algorithm.unsuitable(mdp.problem):
         mdp = random_mdp(3, states=2, actions=2, dimension=3, horizon=2)
     epsilon = 0.9 * mdp.gap  # below the gap only the optimal policy will do
-    failures = sum(loss > epsilon for loss in losses(algorithm, mdp, epsilon, 200))
-    assert binomtest(failures, 200, 0.1, alternative="greater").pvalue > 1e-3
+    failures = sum(loss > epsilon for loss in losses(algorithm, mdp, epsilon, 80))
+    assert binomtest(failures, 80, 0.1, alternative="greater").pvalue > 0.05  # the same runs each time: no false alarms
 
 
 def few(samples: float) -> int:

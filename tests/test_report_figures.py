@@ -291,5 +291,5 @@ to_svg(bp.report.scaling_figure([1, 2], [3, 4], labels=["a"]), "a", "b")
 assert settings() == before
 assert "matplotlib.pyplot" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr

@@ -29,7 +29,7 @@ def test_nothing_is_worked_out_again(tmp_path, monkeypatch, algorithm):
     model, store = bp.ExactSimulator(bp.instances.load("simplex")), tmp_path / "run.db"
     asked = {"epsilon": 0.01, "delta": 0.05, "algorithm": algorithm, "seed": 1}
     study = bp.Study(model.problem, **asked, store=store)
-    advance(study, model, 200)
+    advance(study, model, 60)
     looks, queries, trace = len(study.checks), study.ask(), study.checks
     study.close()
 
@@ -38,7 +38,7 @@ def test_nothing_is_worked_out_again(tmp_path, monkeypatch, algorithm):
         monkeypatch.setattr(owner, name, lambda *args, name=name, **named: called.append(name))
     again = bp.Study.resume(store)
     assert called == []
-    assert len(again.checks) == looks == 200
+    assert len(again.checks) == looks == 60
     assert [(c.samples, c.epsilon, c.policy.tolist()) for c in again.checks] == [
         (c.samples, c.epsilon, c.policy.tolist()) for c in trace
     ]
@@ -46,8 +46,8 @@ def test_nothing_is_worked_out_again(tmp_path, monkeypatch, algorithm):
         np.testing.assert_array_equal(before.pulls.counts, after.pulls.counts)
     monkeypatch.undo()
     straight, resumed = bp.Study(model.problem, **asked), again
-    advance(straight, model, 230)
-    advance(resumed, model, 230)
+    advance(straight, model, 75)
+    advance(resumed, model, 75)
     assert [(c.samples, c.epsilon, c.gap) for c in resumed.checks] == [
         (c.samples, c.epsilon, c.gap) for c in straight.checks
     ]

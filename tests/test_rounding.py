@@ -228,7 +228,10 @@ def finished(mdp, problem, seed, budget=10**15):
 
 
 def test_no_false_optimum_with_badly_conditioned_features():
-    """Thirty runs at condition numbers around 10¹¹, with so many samples that only rounding can be wrong."""
+    """At condition numbers around 10¹¹, with so many samples that only rounding can be wrong.
+
+    Without the margins four of the sixteen are.
+    """
     runs = 0
     for seed in range(60):
         mdp = nearly_tied(seed)
@@ -240,9 +243,9 @@ def test_no_false_optimum_with_badly_conditioned_features():
         assert mdp.loss(result.policy) <= result.epsilon
         assert result.epsilon < 1e-3  # not by refusing to say anything
         runs += 1
-        if runs == 30:
+        if runs == 16:
             break
-    assert runs == 30
+    assert runs == 16
 
 
 def test_a_run_without_margins_is_found_out(monkeypatch):

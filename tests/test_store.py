@@ -73,7 +73,7 @@ def test_a_run_killed_again_and_again_equals_the_uninterrupted_one(tmp_path, wan
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
-        timeout=160,
+        timeout=600,
         check=True,
     )
     assert int(done.stdout) >= wanted // 2

@@ -218,7 +218,8 @@ def test_the_default_budget_is_the_smallest_and_old_names_keep_their_meaning():
 
 @pytest.mark.parametrize("algorithm", PROVED, ids=label)
 def test_wrong_at_most_delta_of_the_time(algorithm):
-    delta, epsilon, runs = 0.1, 0.5, 200
+    """Runs are the same each time, so the level of the test costs no false alarms."""
+    delta, epsilon, runs = 0.1, 0.5, 80
     if isinstance(algorithm, ActionElimination | KLBTS):
         algorithm = type(algorithm)(check_ratio=2.0)
     failures = 0
@@ -227,7 +228,7 @@ def test_wrong_at_most_delta_of_the_time(algorithm):
         assert result.certified
         # At every check what is certified then has to be true, not only at the end.
         failures += any(check.epsilon < B1.loss(check.policy[0]) - 1e-12 for check in result.checks)
-    assert binomtest(failures, runs, delta, alternative="greater").pvalue > 1e-3
+    assert binomtest(failures, runs, delta, alternative="greater").pvalue > 0.05
 
 
 def test_the_bounds_of_action_elimination_hold_at_every_check_together():
