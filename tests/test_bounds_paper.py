@@ -29,7 +29,6 @@ from bestpolicy.bounds import (
     time_upper_bound,
 )
 from bestpolicy.bounds.divergence import excess
-from bestpolicy.bounds.literature import regret_lower_bound
 from bestpolicy.stopping.paper import threshold
 from tests.models import random_mdp, tabular_mdp
 
@@ -276,4 +275,3 @@ def test_literature_conditions():
         with pytest.raises(bp.InvalidInput, match="does not apply"):
             per_step.value(tree, epsilon, delta)
     assert not per_step.applies(bp.Problem(np.eye(14).reshape(7, 2, 14), horizon=12), 0.4, 0.05)
-    assert regret_lower_bound(tree, 100.0) == pytest.approx(sqrt(12**3 * 12 * 100) / (48 * sqrt(6)))

@@ -32,7 +32,7 @@ from tests.test_cli import assert_one_error_line, run
 
 DISCOUNTED = random_mdp(1, states=4, actions=2, dimension=3, discount=0.6)
 EPISODIC = random_mdp(1, states=4, actions=2, dimension=3, horizon=3)
-OLD = Path(__file__).parent / "certificates"
+OLD = Path(__file__).parent / "data" / "certificates"
 MASKED = random_mdp(5, states=5, actions=3, dimension=4, discount=0.7, masked=True)
 
 

@@ -477,6 +477,7 @@ def test_demo_writes_its_table(tmp_path, monkeypatch):
     assert set(shown.INSTANCES) <= {instance.name for instance in bp.instances.catalogue()}  # test_gss.py runs all
     monkeypatch.setattr(shown, "INSTANCES", ("simplex", "universal", "ball-episodic", "universal-episodic"))
     monkeypatch.setattr(shown, "write_page", lambda *_: None)  # has a test of its own
+    monkeypatch.setattr(shown, "_BOUND_SECONDS", 0.01)
     done = run("demo", "--output", tmp_path / "results")
     assert done.returncode == 0
     rows = json.loads((tmp_path / "results" / "demo.json").read_text())

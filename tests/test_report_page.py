@@ -16,8 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 import bestpolicy as bp
 from bestpolicy import report
@@ -136,35 +134,6 @@ def policy_of(outline: Outline) -> list[dict[str, str]]:
 
 
 # ------------------------------------------------------------------------------------------------- words
-
-
-@given(st.floats(1e-12, 1e12))
-@example(0.2344)
-@example(0.0999999999)
-def test_a_promise_is_never_rounded_in_its_favour(bound):
-    stated = float(words.at_most(bound).replace(",", ""))
-    assert bound <= stated <= bound * 1.011
-
-
-@given(st.floats(1e-9, 0.999))
-@example(0.05)
-@example(1e-6)
-def test_a_probability_is_never_rounded_up(delta):
-    text = words.percent(delta)
-    assert text.endswith("\N{NO-BREAK SPACE}%")
-    stated = float(text[:-2])
-    assert stated <= 100 * (1 - delta) * (1 + 1e-12)
-    assert stated >= 100 * (1 - delta) - 1.01 * delta - 1e-12
-
-
-def test_probabilities_read_well():
-    assert [words.percent(d).replace("\N{NO-BREAK SPACE}", " ") for d in (0.05, 0.1, 0.01, 1e-6, 0.123)] == [
-        "95 %",
-        "90 %",
-        "99 %",
-        "99.9999 %",
-        "87.7 %",
-    ]
 
 
 def test_short_counts():

@@ -20,7 +20,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,9 +27,8 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy
 
-from bestpolicy._version import __version__
+from bestpolicy._version import versions
 from bestpolicy.design import g_optimal_design, whiten
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.problem import Problem
@@ -138,12 +136,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "rounds": result.rounds,
             "attempts": origin.attempts(),
             "warnings": list(result.warnings),
-            "versions": {
-                "bestpolicy": __version__,
-                "numpy": np.__version__,
-                "scipy": scipy.__version__,
-                "python": sys.version.split()[0],
-            },
+            "versions": versions(),
         },
         "assumptions": _assumptions(proof, settings.units.reward_scale),
     }

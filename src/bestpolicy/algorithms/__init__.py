@@ -97,8 +97,13 @@ def require_proof(algorithm: Algorithm) -> None:
 
 
 def parameters_of(algorithm: Algorithm) -> dict[str, Any]:
-    """Parameters of an algorithm, ready for JSON."""
-    return asdict(algorithm) if is_dataclass(algorithm) and not isinstance(algorithm, type) else {}
+    """Parameters of an algorithm, as JSON gives them back: lists for tuples."""
+    known: dict[str, Any] = asdict(algorithm) if is_dataclass(algorithm) and not isinstance(algorithm, type) else {}
+    return {name: _listed(value) for name, value in known.items()}
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 __all__ = [

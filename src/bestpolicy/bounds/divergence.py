@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.inputs import number
 from bestpolicy.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def confidence_divergence(delta: float) -> float:
 
     The paper's proposition needs δ < 1/2: an algorithm that may be wrong half of the time need not sample at all.
     """
-    if not 0.0 < delta < 1.0:
-        raise InvalidInput(f"delta must lie strictly between 0 and 1. Got {delta!r} instead.")
+    number("delta", delta, above=0, below=1)
     return 0.0 if delta >= 0.5 else (1 - 2 * delta) * log((1 - delta) / delta)
 
 

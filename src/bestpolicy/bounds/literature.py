@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, e, log, sqrt
+from math import ceil, e, log
 from typing import Literal
 
 from bestpolicy.errors import InvalidInput
@@ -66,11 +66,6 @@ class LiteratureBound:
 def applicable_bounds(problem: Problem, epsilon: float, delta: float) -> list[LiteratureBound]:
     """Return the entries of `LITERATURE` whose conditions hold."""
     return [bound for bound in LITERATURE if bound.applies(problem, epsilon, delta)]
-
-
-def regret_lower_bound(problem: Problem, episodes: float) -> float:
-    """√(H³SAT)/(48√6): worst-case regret of T episodes, stage-dependent models (Domingues et al. 2021; from memory)."""
-    return sqrt(problem.stages**3 * _pairs(problem) * episodes) / (48 * sqrt(6))
 
 
 def _pairs(problem: Problem) -> int:

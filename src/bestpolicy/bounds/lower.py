@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bestpolicy._numerics.arrays import frozen
+from bestpolicy._numerics.inputs import choice, number
 from bestpolicy._numerics.threads import one_thread
 from bestpolicy.bounds.alternatives import Alternative, Verifier
 from bestpolicy.bounds.certified import LowerBound, RewardLaw, Weighing
@@ -39,7 +40,6 @@ from bestpolicy.bounds.cutting import CuttingPlanes
 from bestpolicy.bounds.divergence import confidence_divergence
 from bestpolicy.bounds.programme import characteristic
 from bestpolicy.bounds.search import Search
-from bestpolicy.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bestpolicy.mdp import LinearMDP
@@ -98,10 +98,8 @@ def lower_bound(
         Called with a `Progress` after each iteration. A KeyboardInterrupt, from there or from the keyboard, ends the
         search and returns the bound so far.
     """
-    if not (np.isfinite(epsilon) and epsilon >= 0):
-        raise InvalidInput(f"epsilon must be a number of at least 0. Got {epsilon!r} instead.")
-    if rewards not in ("bernoulli", "deterministic"):
-        raise InvalidInput(f"rewards must be 'bernoulli' or 'deterministic'. Got {rewards!r} instead.")
+    number("epsilon", epsilon)
+    choice("rewards", rewards, ("bernoulli", "deterministic"))
     confidence_divergence(delta)  # rejects what is no probability before the search, not after it
     begin = monotonic()
     planes: CuttingPlanes | None = None

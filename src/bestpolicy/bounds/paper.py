@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from math import ceil, inf, log
 
+from bestpolicy._numerics.inputs import number
 from bestpolicy.bounds.divergence import PAPER_CONSTANT
-from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.paper import ZETA_2
 from bestpolicy.stopping.prediction import crossing, pace, predicted_rounds, threshold_line
@@ -98,8 +98,7 @@ def expected_rounds_bound(
     grid_ratio : float, optional
         Ratio of successive check times; 1 if every round is checked. A planner without residual is assumed.
     """
-    if grid_ratio < 1:
-        raise InvalidInput(f"grid_ratio must be at least 1. Got {grid_ratio:g} instead.")
+    number("grid_ratio", grid_ratio, least=1)
     upper = time_upper_bound(problem, gap, epsilon)
     last = grid_ratio * max(design_phase(problem.dimension), stopping_phase(problem, upper, delta))
     return inf if last == inf else ceil(last) + 2 + (grid_ratio > 1)
@@ -129,8 +128,7 @@ def concentration_rounds(
     design_tolerance : float, optional
         η.
     """
-    if not 0 < accuracy < 1:
-        raise InvalidInput(f"accuracy must lie strictly between 0 and 1. Got {accuracy:g} instead.")
+    number("accuracy", accuracy, above=0, below=1)
     factor = 2 * (1 + design_tolerance) * (1 / accuracy**2 + 1 / (3 * accuracy))
     return factor * dimension * log(2 * dimension / delta)
 

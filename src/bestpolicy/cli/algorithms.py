@@ -105,8 +105,8 @@ def _entry(kind: type[Algorithm]) -> dict[str, Any]:
 
 
 def _explanation(kind: type[Algorithm], parameter: str) -> str:
-    """What the docstring says of a parameter; empty if nothing."""
-    lines = (getdoc(kind) or "").splitlines()
+    """What the docstring says of a parameter, its own or that of the options it shares; empty if nothing."""
+    lines = [line for one in kind.__mro__[:-1] for line in (getdoc(one) or "").splitlines()]
     heads = [
         i for i, line in enumerate(lines) if line.split(" : ")[0].strip() == parameter and not line.startswith(" ")
     ]

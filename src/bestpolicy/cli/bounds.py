@@ -14,8 +14,8 @@ from bestpolicy.bounds.certified import LowerBound
 from bestpolicy.bounds.lower import Progress, lower_bound
 from bestpolicy.bounds.summary import summarise, table_rows
 from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
-from bestpolicy.cli.models import load_model
 from bestpolicy.errors import InvalidInput
+from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from bestpolicy.cli.console import notes, output
-from bestpolicy.cli.models import Count
+from bestpolicy.cli.counts import Count
+from bestpolicy.cli.progress import progress_bar
 from bestpolicy.comparison import Comparison, Summary, compare
 from bestpolicy.errors import InvalidInput
 
@@ -74,7 +72,7 @@ def compare_command(
         raise InvalidInput("choose one of --json and --csv.")
     _check_target(target)
     chosen = [name.strip() for name in algorithms.split(",") if name.strip()]
-    with _progress(notes()) as show:
+    with progress_bar(notes()) as show:
         found = compare(
             models,
             "all" if chosen == ["all"] else chosen,
@@ -169,16 +167,3 @@ def _check_target(target: str | None) -> None:
         raise InvalidInput(f"output must end with .json or .csv. Got {target!r} instead.")
     if not os.access(os.path.dirname(target) or ".", os.W_OK):
         raise InvalidInput(f"cannot write {target}. Give a path in a folder that exists.")  # not after the runs
-
-
-@contextmanager
-def _progress(console: Console) -> Iterator[Callable[[int, int, str], None]]:
-    """Show a bar on a terminal: what is done, what was done last, for how long."""
-    columns = (BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-
-        def show(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=what)
-
-        yield show

@@ -13,16 +13,19 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from bestpolicy._numerics.inputs import whole
 from bestpolicy.algorithms import ALGORITHMS, find_algorithm, require_proof
 from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
-from bestpolicy.cli.models import Count, load_model
+from bestpolicy.cli.counts import Count
 from bestpolicy.cli.progress import Progress, stop_politely
 from bestpolicy.errors import BestPolicyError, InvalidInput
+from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 from bestpolicy.run import drive
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.study import Outcome, Result, Study
+from bestpolicy.study.claim import at_most
 
 UNCERTIFIED = 3
 INTERRUPTED = 130
@@ -114,8 +117,8 @@ def run_study(
         raise InvalidInput(f"cannot write {certificate}. Give a path in a folder that exists.")  # not after the run
     if certificate is not None:
         require_proof(study.algorithm)
-    if workers is not None and workers < 1:
-        raise InvalidInput(f"workers must be a whole number of at least 1. Got {workers} instead.")
+    if workers is not None:
+        whole("workers", workers, 1)
     err = notes()
     if study.done or mdp is None:
         err.print("Note: this study has ended; its file says:")
@@ -156,9 +159,8 @@ def _save(err: Console, result: Result, certificate: str) -> BestPolicyError | N
     except BestPolicyError as error:
         return error
     if not result.certified:
-        err.print(
-            f"Note: {certificate} certifies ε = {result.epsilon:g}, not the {result.asked_epsilon:g} that was asked."
-        )
+        known, asked = at_most(result.epsilon), f"{result.asked_epsilon:g}"
+        err.print(f"Note: {certificate} certifies ε = {known}, not the {asked} that was asked.")
     return None
 
 

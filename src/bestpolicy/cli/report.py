@@ -8,8 +8,8 @@ import webbrowser
 
 import click
 
-from bestpolicy.cli.models import load_model
 from bestpolicy.errors import InvalidInput
+from bestpolicy.instances.loading import load_model
 
 
 @click.command()

@@ -9,13 +9,15 @@ import click
 from rich.table import Table
 
 from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
+from bestpolicy.cli.counts import Count
 from bestpolicy.cli.identify import run_study
-from bestpolicy.cli.models import Count, load_model
 from bestpolicy.cli.progress import Replay
 from bestpolicy.errors import InvalidInput
+from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.study import Study
 from bestpolicy.study import studies as study_records
+from bestpolicy.study.claim import at_most
 
 
 @click.command()
@@ -99,7 +101,7 @@ def studies(file: str, as_json: bool) -> None:
             f"{record.settings.asked_epsilon:g}",
             f"{record.settings.delta:g}",
             f"{record.samples:,}",
-            "–" if record.epsilon == inf else f"{record.epsilon:g}",
+            "–" if record.epsilon == inf else at_most(record.epsilon),
             "too early" if record.forecast is None else f"{record.forecast:.2g}",
             ("not over" if record.result is None else record.outcome) + (", in doubt" * bool(record.settings.doubts)),
             record.created,

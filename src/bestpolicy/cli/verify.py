@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from bestpolicy.cli.console import JSON_HELP, echo_json
-from bestpolicy.cli.models import load_model
+from bestpolicy.instances.loading import load_model
 from bestpolicy.verification import verify as check_certificate
 
 NOT_VALID = 1

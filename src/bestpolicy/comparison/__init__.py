@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import fields, is_dataclass
-from math import inf, isfinite
-from os import PathLike, fspath
+from math import isfinite
+from os import PathLike
 from typing import Any, TypeVar
 
-from bestpolicy import instances
+from bestpolicy._numerics.inputs import number, whole
 from bestpolicy._version import __version__
 from bestpolicy.algorithms import ALGORITHMS, Algorithm
 from bestpolicy.comparison.comparison import Comparison, InstanceBound, Skipped, Summary, Trial
 from bestpolicy.comparison.work import Bound, Progress, Run, Task, carry_out, parameters
 from bestpolicy.errors import InvalidInput, did_you_mean
+from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem.files import is_file_name
 
 Model = str | PathLike[str] | LinearMDP
 Thing = TypeVar("Thing")
@@ -49,6 +49,7 @@ def compare(
     workers: int | None = None,
     store: str | PathLike[str] | None = None,
     lower_bounds: bool = True,
+    bound_seconds: float = 20.0,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run algorithms on models and compare what they needed with what they promised.
@@ -73,7 +74,9 @@ def compare(
         SQLite file in which finished runs survive: the same call again does only what is missing. A run is known by
         its model, its algorithm with all parameters, ε, δ, seed, budgets and the version of bestpolicy.
     lower_bounds : bool
-        Also bound the samples that any algorithm needs, for at most 20 s per instance.
+        Also bound the samples that any algorithm needs.
+    bound_seconds : float
+        How long to look for that bound on an instance, at most.
     progress : callable, optional
         Called as ``progress(done, total, what)`` at the beginning and after each finished piece of work.
 
@@ -82,21 +85,17 @@ def compare(
     Comparison
         After Ctrl-C with the runs that were finished by then.
     """
-    _require(_is_number(epsilon) and 0 <= epsilon < inf, "epsilon", "a finite number ≥ 0", epsilon)
-    _require(_is_number(delta) and 0 < delta < 1, "delta", "strictly between 0 and 1", delta)
-    _require(max_seconds is None or (_is_number(max_seconds) and max_seconds > 0), "max_seconds", "> 0", max_seconds)
-    _require_whole("runs", runs, 1)
-    _require_whole("seed", seed, 0)
-    if max_samples is not None:
-        _require_whole("max_samples", max_samples, 1)
-    if workers is not None:
-        _require_whole("workers", workers, 1)
+    epsilon, delta = number("epsilon", epsilon), number("delta", delta, above=0, below=1)
+    runs, seed = whole("runs", runs, 1), whole("seed", seed, 0)
+    max_samples = None if max_samples is None else whole("max_samples", max_samples, 1)
+    max_seconds = None if max_seconds is None else number("max_seconds", max_seconds, above=0)
+    workers = None if workers is None else whole("workers", workers, 1)
+    bound_seconds = number("bound_seconds", bound_seconds, above=0)
     if executor is not None and workers is not None:
         raise InvalidInput("give an executor or a number of workers, not both.")
     mdps = _by_name([_load(model) for model in _several(models)], lambda mdp: mdp.name, "models")
     methods = _by_name(_algorithms(algorithms), label, "algorithms")
 
-    budgets = None if max_samples is None else int(max_samples), max_seconds
     skipped: dict[tuple[str, str], str] = {}
     tasks: list[Task] = []
     for instance, mdp in mdps.items():
@@ -105,10 +104,12 @@ def compare(
             if reason:
                 skipped[instance, name] = reason
                 continue
-            seeds = range(int(seed), int(seed) + int(runs))
-            tasks += [Run(instance, name, mdp, method, float(epsilon), float(delta), n, *budgets) for n in seeds]
+            tasks += [
+                Run(instance, name, mdp, method, epsilon, delta, n, max_samples, max_seconds)
+                for n in range(seed, seed + runs)
+            ]
     if lower_bounds:  # last: they cannot hold up a run
-        tasks += [Bound(instance, mdp, float(epsilon), float(delta)) for instance, mdp in mdps.items()]
+        tasks += [Bound(instance, mdp, epsilon, delta, bound_seconds) for instance, mdp in mdps.items()]
 
     records, interrupted = carry_out(tasks, executor, workers, store, progress)
 
@@ -124,12 +125,12 @@ def compare(
         else:
             rows.append(Trial(task.name, task.instance, task.seed, task.epsilon, task.delta, **record))
     settings = {
-        "epsilon": float(epsilon),
-        "delta": float(delta),
-        "runs": int(runs),
-        "seed": int(seed),
-        "max_samples": budgets[0],
-        "max_seconds": budgets[1],
+        "epsilon": epsilon,
+        "delta": delta,
+        "runs": runs,
+        "seed": seed,
+        "max_samples": max_samples,
+        "max_seconds": max_seconds,
         "algorithms": [{"label": name, "name": m.name, "parameters": parameters(m)} for name, m in methods.items()],
         "instances": [_describe(instance, mdp) for instance, mdp in mdps.items()],
         "interrupted": interrupted,
@@ -156,8 +157,7 @@ def _load(model: Model) -> LinearMDP:
     if isinstance(model, LinearMDP):
         mdp = model
     elif isinstance(model, str | PathLike):
-        name = fspath(model)
-        mdp = LinearMDP.load(name) if is_file_name(name) else instances.load(name)
+        mdp = load_model(model)
     else:
         raise InvalidInput(
             f"models must be names of instances, .npz files or LinearMDPs. Got {type(model).__name__}; of a simulator "
@@ -210,20 +210,6 @@ def _describe(instance: str, mdp: LinearMDP) -> dict[str, Any]:
         "horizon": problem.horizon,
         "gap": mdp.gap if isfinite(mdp.gap) else None,
     }
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def _require_whole(name: str, value: Any, least: int) -> None:
-    whole = _is_number(value) and value == int(value) and value >= least
-    _require(whole, name, f"a whole number of at least {least}", value)
-
-
-def _require(good: bool, name: str, expected: str, value: Any) -> None:
-    if not good:
-        raise InvalidInput(f"{name} must be {expected}. Got {value!r} instead.")
 
 
 __all__ = ["Comparison", "InstanceBound", "Skipped", "Summary", "Trial", "compare", "label"]

@@ -25,8 +25,6 @@ from bestpolicy.run import identify
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.study import Outcome
 
-BOUND_SECONDS = 20.0
-
 Record = dict[str, Any]
 Progress = Callable[[int, int, str], object]
 
@@ -99,11 +97,12 @@ class Bound:
     mdp: LinearMDP
     epsilon: float
     delta: float
+    seconds: float
 
     @property
     def key(self) -> str:
         """Everything that decides the result."""
-        asked = {"epsilon": self.epsilon, "delta": self.delta, "seconds": BOUND_SECONDS, "sampling": "any"}
+        asked = {"epsilon": self.epsilon, "delta": self.delta, "seconds": self.seconds, "sampling": "any"}
         return _key(bound=self.mdp.fingerprint, **asked)
 
     @property
@@ -114,7 +113,7 @@ class Bound:
     def perform(self) -> Record | None:
         """Do it; None if interrupted."""
         try:
-            bound = lower_bound(self.mdp, self.epsilon, self.delta, max_seconds=BOUND_SECONDS)
+            bound = lower_bound(self.mdp, self.epsilon, self.delta, max_seconds=self.seconds)
         except BestPolicyError as error:
             return {"samples": None, "reason": str(error)}
         if bound.interrupted and bound.reason.startswith("interrupted"):

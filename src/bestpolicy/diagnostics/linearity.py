@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bestpolicy._numerics.inputs import number
 from bestpolicy._numerics.threads import one_thread
 from bestpolicy.diagnostics.assumptions import check_features, require
 from bestpolicy.diagnostics.held_out import HeldOut, Residuals
@@ -221,8 +222,7 @@ def check_linearity(problem: Problem, tally: Tally, *, level: float = 0.01) -> L
     -------
     LinearityReport
     """
-    if not 0 < level < 1:
-        raise InvalidInput(f"level must lie strictly between 0 and 1. Got {level!r} instead.")
+    number("level", level, above=0, below=1)
     if tally.next_counts.shape != (problem.stages, len(tally.pairs), problem.states):
         raise InvalidInput("the tally does not belong to this problem: its numbers of steps or states differ.")
     if not np.isin(tally.pairs, problem.pairs).all():

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from bestpolicy._numerics.inputs import require_positive, require_whole
 from bestpolicy.instances.classics import riverswim
-from bestpolicy.instances.construction import discount_or_default, require_positive, require_whole
+from bestpolicy.instances.construction import discount_or_default
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from bestpolicy._numerics.inputs import require_fraction, require_whole
 from bestpolicy.instances.arithmetic import lengths, product
-from bestpolicy.instances.construction import discount_or_default, require_fraction, require_whole, staged_mdp
+from bestpolicy.instances.construction import discount_or_default, staged_mdp
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 

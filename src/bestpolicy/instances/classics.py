@@ -24,8 +24,9 @@ from __future__ import annotations
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.inputs import require_fraction, require_whole
 from bestpolicy.errors import InvalidInput
-from bestpolicy.instances.construction import discount_or_default, require_fraction, require_whole
+from bestpolicy.instances.construction import discount_or_default
 from bestpolicy.instances.tabular import tabular
 from bestpolicy.mdp import LinearMDP
 

@@ -1,4 +1,4 @@
-"""What the families share: their clock, models that repeat at every step, and checks of their parameters."""
+"""What the families share: their clock and models that repeat at every step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 
@@ -30,28 +29,3 @@ def staged_mdp(problem: Problem, *, thetas: Sequence[FloatArray], mus: Sequence[
     if problem.horizon is None:
         return LinearMDP(problem, theta=thetas[0], mu=mus[0], name=name)
     return LinearMDP(problem, theta=np.stack(thetas), mu=np.stack(mus), name=name)
-
-
-def require_whole(least: int, **values: int) -> None:
-    """Raise InvalidInput unless every value is a whole number of at least `least`."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise InvalidInput(f"{name} must be a whole number of at least {least}. Got {value!r} instead.")
-
-
-def require_positive(**values: float) -> None:
-    """Raise InvalidInput unless every value is a positive finite number."""
-    for name, value in values.items():
-        if not _is_number(value) or not 0 < value < np.inf:
-            raise InvalidInput(f"{name} must be a positive number. Got {value!r} instead.")
-
-
-def require_fraction(**values: float) -> None:
-    """Raise InvalidInput unless every value lies in [0, 1]."""
-    for name, value in values.items():
-        if not _is_number(value) or not 0 <= value <= 1:
-            raise InvalidInput(f"{name} must lie between 0 and 1. Got {value!r} instead.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

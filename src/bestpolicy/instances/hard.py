@@ -30,14 +30,9 @@ from itertools import product
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.inputs import require_positive, require_whole
 from bestpolicy.errors import InvalidInput
-from bestpolicy.instances.construction import (
-    discount_or_default,
-    require_positive,
-    require_whole,
-    staged_mdp,
-    stationary_mdp,
-)
+from bestpolicy.instances.construction import discount_or_default, staged_mdp, stationary_mdp
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 

@@ -17,14 +17,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import pdtr
 
+from bestpolicy._numerics.inputs import require_fraction, require_positive, require_whole
 from bestpolicy.instances.arithmetic import product
-from bestpolicy.instances.construction import (
-    discount_or_default,
-    require_fraction,
-    require_positive,
-    require_whole,
-    stationary_mdp,
-)
+from bestpolicy.instances.construction import discount_or_default, stationary_mdp
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 

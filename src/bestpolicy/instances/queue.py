@@ -20,13 +20,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from bestpolicy._numerics.arrays import as_floats
+from bestpolicy._numerics.inputs import require_fraction, require_whole
 from bestpolicy.errors import InvalidInput
-from bestpolicy.instances.construction import (
-    discount_or_default,
-    require_fraction,
-    require_whole,
-    stationary_mdp,
-)
+from bestpolicy.instances.construction import discount_or_default, stationary_mdp
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 

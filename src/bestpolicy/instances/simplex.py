@@ -28,9 +28,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.inputs import require_positive, require_whole
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.arithmetic import inverse, lengths, optimal_information, powers, product, square_root
-from bestpolicy.instances.construction import discount_or_default, require_positive, require_whole, staged_mdp
+from bestpolicy.instances.construction import discount_or_default, staged_mdp
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, as_floats
+from bestpolicy._numerics.inputs import require_positive, require_whole
 from bestpolicy.errors import InvalidInput
-from bestpolicy.instances.construction import discount_or_default, require_positive, require_whole
+from bestpolicy.instances.construction import discount_or_default
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 

@@ -22,11 +22,6 @@ from bestpolicy.problem.problem import Problem
 _KEYS = ("features", "theta", "mu", "discount", "horizon", "mask")
 
 
-def is_file_name(model: str) -> bool:
-    """Whether a user who names a model so means a file rather than a built-in instance."""
-    return model.endswith(".npz") or os.sep in model or os.path.isfile(model)
-
-
 def read_arrays(path: str | PathLike[str]) -> tuple[Problem, FloatArray | None, FloatArray | None]:
     """Read a problem and, if the file has them, θ and μ."""
     if not os.path.isfile(path):

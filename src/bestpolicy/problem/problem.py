@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, as_floats, frozen
+from bestpolicy._numerics.inputs import whole
 from bestpolicy._numerics.sparsity import Matrix, compact
 from bestpolicy.errors import InvalidInput
 
@@ -223,10 +224,4 @@ def _checked_discount(discount: float | None, horizon: int | None) -> float | No
 
 
 def _checked_horizon(horizon: int | None) -> int | None:
-    if horizon is None:
-        return None
-    number = isinstance(horizon, int | float | np.number) and not isinstance(horizon, bool)
-    whole = number and np.isfinite(horizon) and horizon == int(horizon)
-    if not whole or horizon < 1:
-        raise InvalidInput(f"horizon must be a whole number of at least 1. Got {horizon!r} instead.")
-    return int(horizon)
+    return None if horizon is None else whole("horizon", horizon, 1)

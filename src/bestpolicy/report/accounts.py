@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import Any
 
 import numpy as np
-import scipy
 
-from bestpolicy import instances
 from bestpolicy._numerics.arrays import IntArray
-from bestpolicy._version import __version__
+from bestpolicy._version import versions
 from bestpolicy.errors import BestPolicyError, InvalidInput
+from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
@@ -171,7 +169,7 @@ def from_result(result: Result, model: str = "") -> Account:
         checks=[check.to_dict() for check in result.checks],
         policy=None if last is None else last.policy,
         tally=tally,
-        versions=_versions(),
+        versions=versions(),
         forecast=None if result.outcome in _ENDS else stored_forecast(origin.settings, origin.problem, result.checks),
         attempts=origin.attempts(),
         warnings=result.warnings,
@@ -194,7 +192,6 @@ def from_certificate(text: str, path: str) -> Account:
     )
     if not verification.valid:
         raise InvalidInput(f"{path} is {verification} No page is made of a certificate that does not hold.")
-    versions = run.child("versions").fields
     return Account(
         name="",
         problem=problem,
@@ -219,7 +216,7 @@ def from_certificate(text: str, path: str) -> Account:
         checks=[],
         policy=claim.array("policy", "i", (problem.stages, problem.states)),
         tally=_certificate_tally(document, problem),
-        versions={str(key): str(value) for key, value in versions.items()},
+        versions={str(key): str(value) for key, value in run.child("versions").fields.items()},
         attempts=verification.attempts,
         warnings=tuple(run.texts("warnings")),
         source=path,
@@ -229,9 +226,8 @@ def from_certificate(text: str, path: str) -> Account:
 
 def remembered_model(account: Account) -> LinearMDP | None:
     """Load the model that a study says it ran on, if it is still there and still the same."""
-    name = account.model
     try:
-        mdp = LinearMDP.load(name) if name.endswith(".npz") else instances.load(name)
+        mdp = load_model(account.model)
     except BestPolicyError:
         return None
     return mdp if mdp.fingerprint == account.settings.origin.get("fingerprint") else None
@@ -262,8 +258,3 @@ def _certificate_tally(document: Node, problem: Problem) -> Tally | None:
     counts.reshape(-1)[cells] = samples.array("counts", "i", (len(cells),))
     rewards.reshape(-1)[cells] = samples.array("rewards", "f", (len(cells),))
     return Tally(pairs, counts, rewards, samples.array("squares", "f", shape[:2]))
-
-
-def _versions() -> dict[str, str]:
-    own = {"bestpolicy": __version__, "numpy": np.__version__, "scipy": scipy.__version__}
-    return own | {"python": sys.version.split()[0]}

@@ -31,6 +31,7 @@ from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
 from bestpolicy.study import Outcome
+from bestpolicy.study.claim import at_most
 from bestpolicy.study.settings import is_about_failures
 
 _CHECKS_SHOWN = 300
@@ -87,7 +88,7 @@ def _facts(account: Account, lower_bound: float | None, rounds_bound: float | No
     settings, problem = account.settings, account.problem
     size = f"{problem.states:,} states, {problem.actions} actions, {problem.dimension} features"
     facts = [
-        Fact("Certified ε", words.at_most(account.epsilon) if account.epsilon < inf else "nothing", account.epsilon),
+        Fact("Certified ε", at_most(account.epsilon) if account.epsilon < inf else "nothing", account.epsilon),
         Fact("Asked ε", words.figure(settings.asked_epsilon), settings.asked_epsilon),
         Fact("Allowed probability of error δ", words.figure(settings.delta), settings.delta),
         Fact("Simulator calls", words.count(account.samples), account.samples),
@@ -199,7 +200,7 @@ def _design(found: Estimates, labels: Labels) -> Picture:
 
 def _checks(account: Account) -> dict[str, Any]:
     checks = account.checks
-    return {"rows": checks[-_CHECKS_SHOWN:], "total": len(checks), "words": words}
+    return {"rows": checks[-_CHECKS_SHOWN:], "total": len(checks), "words": words, "at_most": at_most}
 
 
 def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str, str]]:

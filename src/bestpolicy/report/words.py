@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, Decimal
 from math import floor, inf
 from statistics import median
 
 from bestpolicy.comparison import Summary
 from bestpolicy.report.accounts import Account
 from bestpolicy.study import Outcome
+from bestpolicy.study.claim import percent, quality
 
 _WHY = {
     Outcome.BUDGET: "The budget of simulator calls is spent.",
@@ -38,19 +38,6 @@ def figure(number: float | None, digits: int = 4) -> str:
     return f"{number:,.0f}" if abs(number) >= 10**digits else f"{number:.{digits}g}"
 
 
-def at_most(bound: float) -> str:
-    """An upper bound with three digits, rounded up."""
-    if bound == 0 or not bound < inf:
-        return "0" if bound == 0 else "∞"
-    text = f"{_up(bound):f}"
-    return text.rstrip("0").rstrip(".") if "." in text else f"{int(text):,}"
-
-
-def percent(delta: float) -> str:
-    """The probability 1 - δ, rounded down: 95 %, 99.9999 %."""
-    return f"{100 * (1 - _up(delta)):f}".rstrip("0").rstrip(".") + "\N{NO-BREAK SPACE}%"
-
-
 def headline(account: Account, lower_bound: float | None = None) -> str:
     """What is certified, in one sentence."""
     calls = counted(account.samples, "simulator call")
@@ -59,19 +46,18 @@ def headline(account: Account, lower_bound: float | None = None) -> str:
         floor_ = f"; no algorithm could do with fewer than {count(floor(lower_bound))} on average"
     if account.rule == "no state has two distinct actions":
         return "Every policy is optimal: no state has two distinct actions."
-    promise = f"with probability at least {percent(account.settings.delta)}"
+    promise = f"{quality(account.epsilon)} with probability at least {percent(account.settings.delta)}"
     if account.warnings:
         promise += ", if the warning below can be dismissed"
-    quality = "optimal" if account.epsilon == 0 else f"within {at_most(account.epsilon)} of optimal"
     if account.certified:
-        return f"This policy is {quality} {promise}, from {calls}{floor_}."
+        return f"This policy is {promise}, from {calls}{floor_}."
     if not account.checks and account.epsilon == inf:
         begun = "has just begun: " if not account.over else "ended before its first check: "
         return f"This study {begun}nothing is certified yet, after {calls}."
     asked = account.settings.asked_epsilon
     wanted = "an optimal one" if asked == 0 else f"one within {figure(asked)}"
     if account.epsilon < inf:
-        return f"So far this policy is {quality} {promise}, from {calls}. Asked for was {wanted}."
+        return f"So far this policy is {promise}, from {calls}. Asked for was {wanted}."
     nothing, verb = ("Nothing is certified", "was") if account.finished else ("Nothing is certified yet", "is")
     return f"{nothing}, after {calls}. Asked for {verb} {wanted.replace('one', 'a policy', 1)}."
 
@@ -142,9 +128,3 @@ def comparison_headline(summary: Sequence[Summary]) -> str:
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
-
-
-def _up(number: float) -> Decimal:
-    """Round up to three digits."""
-    exact = Decimal(repr(number))
-    return exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)

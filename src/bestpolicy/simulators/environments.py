@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import BoolArray
+from bestpolicy._numerics.inputs import interval
 from bestpolicy.errors import InvalidInput
 
 _OTHER_WAYS = (
@@ -123,10 +124,4 @@ def checked_range(limits: tuple[float, float] | None) -> tuple[float, float]:
         raise InvalidInput(
             "reward_range=(low, high) is needed: this environment does not tell the range of its rewards."
         )
-    try:
-        low, high = (float(limit) for limit in limits)
-    except (TypeError, ValueError):
-        low = high = np.nan
-    if not -np.inf < low < high < np.inf:
-        raise InvalidInput(f"reward_range must be two finite numbers, low < high. Got {limits!r} instead.")
-    return low, high
+    return interval("reward_range", limits)

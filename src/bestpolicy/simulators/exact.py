@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 
 from bestpolicy._numerics.arrays import frozen
-from bestpolicy.errors import InvalidInput, did_you_mean
+from bestpolicy._numerics.inputs import choice
+from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
@@ -38,9 +39,7 @@ class ExactSimulator:
                 f"mdp must be a LinearMDP, which knows theta and mu. Got {type(mdp).__name__}; wrap a simulator "
                 "of your own in CallableSimulator."
             )
-        if rewards not in _LAWS:
-            hint = did_you_mean(str(rewards), _LAWS)
-            raise InvalidInput(f"rewards must be one of {', '.join(_LAWS)}. Got {rewards!r} instead.{hint}")
+        choice("rewards", rewards, _LAWS)
         self.mdp = mdp
         self.rewards = rewards
         self._mean_rewards = np.clip(mdp.rewards, 0.0, 1.0).reshape(mdp.problem.stages, -1)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from math import inf, isnan
+from math import isnan
 from typing import Any
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
-from bestpolicy._numerics.inputs import function
+from bestpolicy._numerics.inputs import function, interval
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
@@ -61,7 +61,7 @@ class CallableSimulator:
         self.step = function("step", step, "step(state, action, rng) -> (reward, next_state)")
         self.vectorized = vectorized
         self._takes_stage = _takes_stage(problem, step)
-        self._low, self._high = _limits(reward_range)
+        self._low, self._high = interval("reward_range", reward_range)
         self.units = Units.of_range((self._low, self._high))
 
     @property
@@ -186,16 +186,6 @@ def _not_two(answer: Any) -> str:
 def _short(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _limits(reward_range: Any) -> tuple[float, float]:
-    try:
-        low, high = (float(limit) for limit in reward_range)
-    except (TypeError, ValueError):
-        low = high = 0.0
-    if not -inf < low < high < inf:
-        raise InvalidInput(f"reward_range must be two finite numbers, low < high. Got {reward_range!r} instead.")
-    return low, high
 
 
 def _takes_stage(problem: Problem, step: Callable[..., Any]) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bestpolicy.stopping.tight import TightTest
 
 _ROUNDS = 6  # refinements of the range and the variances per check
+_SAME_RANGE, _SAME_VARIANCE = 0.98, 0.95  # a round that leaves as much gains less than it costs; any would be valid
 _ALL_PAIRS = 400  # states up to which all differences of two states' values are bounded one by one
 
 
@@ -91,7 +92,7 @@ class Refinement:
             terms = deviation_terms(tally.pulls, new_ranges, delta * split.variance)
             new_variances = variance_bounds(deviations + problem.continuation * drift, terms, new_ranges)
             new_variances = np.minimum(new_variances, variances)
-            settled = (new_ranges > 0.98 * ranges).all() and (new_variances > 0.95 * variances).all()
+            settled = (new_ranges > _SAME_RANGE * ranges).all() and (new_variances > _SAME_VARIANCE * variances).all()
             ranges, variances = new_ranges, new_variances
             if settled and len(bernstein):
                 break

@@ -14,6 +14,7 @@ from bestpolicy._numerics.arrays import IntArray
 from bestpolicy._version import __version__
 from bestpolicy.certificate import Origin, write_certificate
 from bestpolicy.stopping import Check
+from bestpolicy.study.claim import at_most, claim, confidence, quality
 
 
 class Outcome(StrEnum):
@@ -82,9 +83,9 @@ class Result:
 
     def __repr__(self) -> str:
         policy = np.array2string(self.policy, threshold=30, edgeitems=5).replace("\n", "")
-        known = f"ε = {self.epsilon:g}" if self.epsilon < inf else "no ε"
+        known = f"ε = {at_most(self.epsilon)}" if self.epsilon < inf else "no ε"
         return (
-            f"Result({self.outcome}: {known} certified with probability {1 - self.delta:g}, {self.algorithm}, "
+            f"Result({self.outcome}: {known} certified with probability {confidence(self.delta)}, {self.algorithm}, "
             f"{self.samples} samples, {len(self.checks)} checks, policy {policy})"
         )
 
@@ -137,9 +138,8 @@ def explain(
 ) -> str:
     """Say why a run ended and what is known, in a sentence; `unfit` names a batch too large for the budget, if any."""
     known = inf if last is None else last.epsilon
-    quality = "optimal" if known == 0 else f"within {known:g} of optimal"
     if outcome is Outcome.CERTIFIED and last is not None:
-        return f"The policy is {quality} with probability at least {1 - delta:g} ({last.rule})."
+        return f"The policy is {claim(known, delta)} ({last.rule})."
     calls = "1 simulator call" if max_samples == 1 else f"{max_samples} simulator calls"
     spent = f"{unfit} does not fit into the budget of {calls}" if unfit else f"The budget of {calls} is spent"
     why = {
@@ -150,7 +150,9 @@ def explain(
         Outcome.NO_GUARANTEE: "All samples are made, but this algorithm proves nothing of its policy",
         Outcome.RUNNING: "The run is not over",
     }[outcome]
-    certified = "nothing is certified so far" if known == inf else f"so far the policy is certified to be {quality}"
+    certified = (
+        "nothing is certified so far" if known == inf else f"so far the policy is certified to be {quality(known)}"
+    )
     if outcome is Outcome.NO_GUARANTEE:
         return f"{why}: nothing is certified."
     outlook = f"; about {forecast:.2g} calls would be needed in all" if 0 < forecast < inf else ""

@@ -15,18 +15,14 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from os import PathLike
 from typing import Any
 
-import numpy as np
-import scipy
-
 from bestpolicy._numerics.arrays import IntArray
-from bestpolicy._version import __version__
+from bestpolicy._version import versions
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import from_file, to_bytes
@@ -148,8 +144,6 @@ class Store:
         self, name: str, fingerprint: str, problem: bytes, settings: Settings, own_data: Tally | None = None
     ) -> int:
         """Begin a study and return its number."""
-        versions = {"bestpolicy": __version__, "numpy": np.__version__, "scipy": scipy.__version__}
-        versions["python"] = sys.version.split()[0]
         if name in self.names():
             raise InvalidInput(
                 f"{self.path} already has a study named {name!r}. Go on with it (bestpolicy resume, or in Python "
@@ -163,7 +157,7 @@ class Store:
                     fingerprint,
                     problem,
                     json.dumps(settings.to_dict()),
-                    json.dumps(versions),
+                    json.dumps(versions()),
                     None if own_data is None else tally_to_bytes(own_data),
                 ),
             )

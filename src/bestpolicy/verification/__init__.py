@@ -19,6 +19,7 @@ one, each may be wrong with probability δ.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from math import isfinite
 from os import PathLike
 from typing import Any, Protocol
@@ -32,6 +33,7 @@ from bestpolicy.verification.reading import Floats, Ints, Node, Rejected, digest
 
 THEOREMS = ("R", *protocol.THEOREMS, "no choice")
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9  # by how much another order of the same operations may differ
+_DOWN = Context(rounding=ROUND_FLOOR)
 
 
 class TrueModel(Protocol):
@@ -93,8 +95,12 @@ class Verification:
     def __str__(self) -> str:
         if not self.valid:
             return "NOT valid: " + "; ".join(self.reasons) + "."
-        quality = "optimal" if self.epsilon == 0 else f"within {self.epsilon:g} of optimal"
-        confidence = "" if self.theorem == "no choice" else f" with probability at least {1 - self.delta:g}"
+        quality = "optimal" if self.epsilon == 0 else f"within {_up(self.epsilon):f} of optimal"
+        confidence = (
+            ""
+            if self.theorem == "no choice"
+            else f" with probability at least {_DOWN.subtract(Decimal(1), _up(self.delta)):f}"
+        )
         # The criteria of Theorems T and P: (A) certifies an optimal policy, (B) one within some ε.
         criterion = (" (A)" if self.epsilon == 0 else " (B)") if self.theorem[0] in "TP" else ""
         why = (
@@ -257,6 +263,12 @@ def _true_loss(case: Case, policy: Ints, model: TrueModel) -> float:
             break
         best = np.maximum(best, values)
     return max(0.0, float((np.maximum(best, values) - own).max()))
+
+
+def _up(number: float) -> Decimal:
+    """Four digits, rounded up, as no claim may be rounded in its favour; the last bit of a float is no digit."""
+    exact = Decimal(f"{number:.15g}")
+    return exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), rounding=ROUND_CEILING).normalize()
 
 
 __all__ = ["Verification", "verify", "verify_text"]

@@ -37,12 +37,12 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
-from bestpolicy.algorithms.peers.budget import useful
-from bestpolicy.algorithms.peers.tabular import ONLY_DISCOUNTED, EmpiricalModel, plan, table
+from bestpolicy._numerics.inputs import number
+from bestpolicy.algorithms.peers.budget import look, useful
+from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy.algorithms.peers.tabular import EmpiricalModel, plan, table
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.sampling import MAX_ROUNDS, check_times
-from bestpolicy.errors import InvalidInput
-from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
@@ -74,12 +74,11 @@ class ActionElimination:
     check_ratio: float = 1.05
 
     def __post_init__(self) -> None:
-        if not self.check_ratio > 1:
-            raise InvalidInput(f"check_ratio must be larger than 1. Got {self.check_ratio} instead.")
+        number("check_ratio", self.check_ratio, above=1)
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only."""
-        return "" if problem.horizon is None else ONLY_DISCOUNTED
+        return only_discounted(problem)
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """Samples of all pairs until 2w/(1-γ) is the gap or (1-γ)ε, as if all gaps were the smallest one."""
@@ -184,14 +183,5 @@ class Bounds:
         removed = len(self.problem.pairs) - int(self.active.sum())
         reached = 1.0 if passed else max(epsilon / certified, removed / max(removable, 1))
         middle = np.where(self.problem.mask, (self.q_upper + self.q_lower) / 2, -np.inf)
-        return Check(
-            rounds=tally.rounds,
-            samples=tally.samples,
-            policy=self.policy[None],
-            statistic=reached,
-            threshold=1.0,
-            passed=passed,
-            epsilon=certified,
-            gap=action_gap(self.problem, middle[None]),
-            rule="action elimination (own proof)",
-        )
+        rule = "action elimination (own proof)"
+        return look(self.problem, tally.samples, self.policy, middle, reached, certified, passed, rule)

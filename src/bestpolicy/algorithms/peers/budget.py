@@ -1,4 +1,4 @@
-"""Runs whose length is fixed before the first sample.
+"""Runs whose length is fixed before the first sample, and what competitors say when they look at the data.
 
 Such a method knows from (ε, δ) how many samples it takes, and promises nothing before the last of them. Its budget
 grows like 1/ε², so ε = 0 is out of reach; and whatever can be counted at all has an ε so far above the rounding errors
@@ -14,8 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, inf, nan
 
-from bestpolicy._numerics.arrays import IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy.algorithms.protocol import Algorithm, Task
 from bestpolicy.errors import InvalidInput
+from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 from bestpolicy.stopping import Check
 
@@ -73,17 +75,42 @@ class FixedBudget:
                 "epsilon, or use 'gss', 'tight' or 'adaptive'."
             )
 
-    def check(self, done: int, policy: IntArray, gap: float = nan) -> Check:
-        """Say which share of the budget is done, and what is certified of the policy (stages, S)."""
-        passed = done >= self.samples
-        return Check(
-            rounds=done // self.problem.stages,
-            samples=done,
-            policy=policy,
-            statistic=min(1.0, done / self.samples),
-            threshold=1.0,
-            passed=passed,
-            epsilon=self.epsilon if passed else inf,
-            gap=gap,
-            rule=self.rule,
-        )
+    @classmethod
+    def of(cls, algorithm: Algorithm, task: Task, rule: str) -> FixedBudget:
+        """Return what an algorithm says that a task needs."""
+        needed = algorithm.predicted_samples(task.problem, nan, task.epsilon, task.delta)
+        return cls(task.problem, task.epsilon, needed, rule)
+
+    def check(self, done: int, policy: IntArray, q_values: FloatArray) -> Check:
+        """Say which share of the budget is done, and what is certified; the arrays are those of `look`."""
+        certified = self.epsilon if done >= self.samples else inf
+        share = min(1.0, done / self.samples)
+        return look(self.problem, done, policy, q_values, share, certified, certified < inf, self.rule)
+
+
+def look(
+    problem: Problem,
+    samples: int,
+    policy: IntArray,
+    q_values: FloatArray,
+    share: float,
+    epsilon: float,
+    passed: bool,
+    rule: str,
+) -> Check:
+    """Return the check of a rule that stops once a share reaches 1.
+
+    Parameters
+    ----------
+    problem : Problem
+    samples : int
+    policy : int array (S,) or (H, S)
+    q_values : array (S, A) or (H, S, A)
+    share, epsilon : float
+        How far it is, and what is certified.
+    passed : bool
+    rule : str
+    """
+    gap = action_gap(problem, q_values.reshape(problem.stages, *problem.mask.shape))
+    policy = policy.reshape(problem.stages, problem.states)
+    return Check(samples // problem.stages, samples, policy, share, 1.0, passed, epsilon, gap, rule)

@@ -61,12 +61,13 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.inputs import number
 from bestpolicy._numerics.quantised import steady
-from bestpolicy.algorithms.peers.tabular import ONLY_DISCOUNTED, EmpiricalModel, TabularPlan, equal_pulls, plan
+from bestpolicy.algorithms.peers.budget import look
+from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy.algorithms.peers.tabular import EmpiricalModel, TabularPlan, equal_pulls, plan
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.algorithms.sampling import MAX_ROUNDS
-from bestpolicy.errors import InvalidInput
-from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
@@ -100,13 +101,12 @@ class KLBTS:
     check_ratio: float = 1.05
 
     def __post_init__(self) -> None:
-        if not self.check_ratio > 1:
-            raise InvalidInput(f"check_ratio must be larger than 1. Got {self.check_ratio} instead.")
+        number("check_ratio", self.check_ratio, above=1)
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems with two states or more, and no two equal actions in a state."""
         if problem.horizon is not None:
-            return ONLY_DISCOUNTED
+            return only_discounted(problem)
         if problem.states == 1:
             return "its threshold is not defined for a single state; use 'action-elimination' or 'tight'."
         doubled = np.flatnonzero((problem.mask & ~problem.distinct).any(axis=1))
@@ -124,7 +124,7 @@ class KLBTS:
     def run(self, task: Task) -> Run:
         """Track the allocation of the empirical model until its policy is certified optimal."""
         problem, delta = task.problem, task.delta
-        tally = yield Request(equal_pulls(problem, 1))
+        tally = yield Request(equal_pulls(problem.pairs, 1))
         look = Look.at(problem, tally)
         check = look.check(problem, tally, delta)
         while not check.passed and tally.samples < MAX_ROUNDS:
@@ -189,19 +189,13 @@ class Times:
 
     @property
     def allocation(self) -> FloatArray:
-        """ω, (n,): the shares of samples that make `price` least."""
+        """ω, (n,): the shares of samples that make the price of a unit of log(1/δ) least."""
         rival, states = self.rewards + self.transitions, len(self.played)
         shares = np.empty(states + len(rival))
         shares[self.rivals] = rival
         shares[self.played] = sqrt(states * (self.played_rewards + self.played_transitions) * rival.sum()) / states
         found: FloatArray = shares / shares.sum()
         return found
-
-    @property
-    def price(self) -> float:
-        """U* = (√ΣH + √H*)²."""
-        played = len(self.played) * (self.played_rewards + self.played_transitions)
-        return float((sqrt((self.rewards + self.transitions).sum()) + sqrt(played)) ** 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,17 +225,8 @@ class Look:
             times.played_transitions * transition_terms[times.played]
         )
         unresolved = float(of_rivals.max() + of_played.max())
-        return Check(
-            rounds=tally.rounds,
-            samples=tally.samples,
-            policy=self.best.policy[None],
-            statistic=1 / unresolved,
-            threshold=1.0,
-            passed=unresolved < 1,
-            epsilon=0.0 if unresolved < 1 else inf,
-            gap=action_gap(problem, self.best.q_values[None]),
-            rule="KLB-TS",
-        )
+        policy, q_values, certified = self.best.policy, self.best.q_values, 0.0 if unresolved < 1 else inf
+        return look(problem, tally.samples, policy, q_values, 1 / unresolved, certified, unresolved < 1, "KLB-TS")
 
 
 def threshold(delta: float, pulls: FloatArray, outcomes: int) -> FloatArray:

@@ -32,7 +32,6 @@ import numpy as np
 from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, rounded_up, useful
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design.anchors import Extrapolation, anchors, barycentric_spanner
-from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls
 
@@ -81,10 +80,8 @@ class LAVI:
 
     def run(self, task: Task) -> Run:
         """Induct backwards, with fresh samples at each step."""
-        problem, epsilon, delta = task.problem, task.epsilon, task.delta
-        needed = self.predicted_samples(problem, inf, epsilon, delta)
-        budget = FixedBudget(problem, epsilon, needed, "LAVI budget (own proof)")
-        chosen, samples = self.sizes(problem, epsilon, delta)
+        budget, problem = FixedBudget.of(self, task, "LAVI budget (own proof)"), task.problem
+        chosen, samples = self.sizes(problem, task.epsilon, task.delta)
 
         values, done = np.zeros(problem.states), 0
         q_values = np.tile(np.where(problem.mask, 0.0, -np.inf), (problem.stages, 1, 1))
@@ -97,6 +94,6 @@ class LAVI:
             q_values[stage] = chosen.table(sums / samples[stage])
             values = np.clip(q_values[stage].max(axis=1), 0.0, problem.value_limits[stage])
             done += tally.samples
-            check = budget.check(done, q_values.argmax(axis=2), action_gap(problem, q_values))
+            check = budget.check(done, q_values.argmax(axis=2), q_values)
         assert check is not None
         return check

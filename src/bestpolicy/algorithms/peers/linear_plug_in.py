@@ -35,14 +35,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from bestpolicy._numerics.inputs import choice
 from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget
 from bestpolicy.algorithms.peers.plug_in import samples_each
+from bestpolicy.algorithms.peers.suitability import only_anchored
+from bestpolicy.algorithms.peers.tabular import equal_pulls
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.design.anchors import anchors, why_no_anchors
-from bestpolicy.errors import InvalidInput, did_you_mean
+from bestpolicy.design.anchors import anchors
 from bestpolicy.planning import optimal_plan
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Pulls
 
 Budget = Literal["smallest", "hoeffding", "bernstein"]
 BUDGETS: tuple[Budget, ...] = ("smallest", "hoeffding", "bernstein")
@@ -75,16 +76,11 @@ class LinearPlugIn:
     budget: Budget = "smallest"
 
     def __post_init__(self) -> None:
-        if self.budget not in BUDGETS:
-            hint = did_you_mean(str(self.budget), BUDGETS)
-            raise InvalidInput(f"budget must be one of {', '.join(BUDGETS)}. Got {self.budget!r} instead.{hint}")
+        choice("budget", self.budget, BUDGETS)
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems with anchors only."""
-        if problem.horizon is not None:
-            return "it is for discounted problems; use 'lavi'."
-        reason = why_no_anchors(problem)
-        return reason and f"{reason}. Use 'ppq', which does without."
+        return only_anchored(problem)
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """All K·N of them."""
@@ -98,15 +94,13 @@ class LinearPlugIn:
 
     def run(self, task: Task) -> Run:
         """Sample once, plan once."""
-        problem, epsilon, delta = task.problem, task.epsilon, task.delta
-        needed = self.predicted_samples(problem, inf, epsilon, delta)
-        budget = FixedBudget(problem, epsilon, needed, f"linear plug-in, {self.budget} budget (own proof)")
-        samples = self.samples_per_anchor(problem, epsilon, delta)
-        corners = anchors(problem)
-        tally = yield Request(Pulls(corners.pairs, np.full((1, len(corners.pairs)), samples)))
+        budget = FixedBudget.of(self, task, f"linear plug-in, {self.budget} budget (own proof)")
+        problem, corners = task.problem, anchors(task.problem)
+        samples = int(budget.samples) // len(corners.pairs)
+        tally = yield Request(equal_pulls(corners.pairs, samples))
         # The estimated model is linear in the coefficients F, which serve as features.
         features = np.zeros((problem.mask.size, len(corners.pairs)))
         features[problem.pairs] = corners.coefficients
         model = problem.with_features(features.reshape(*problem.mask.shape, -1))
         plan = optimal_plan(model, tally.reward_sums / samples, tally.next_counts.swapaxes(1, 2) / samples)
-        return budget.check(tally.samples, plan.policy, plan.gap)
+        return budget.check(tally.samples, plan.policy, plan.q_values)

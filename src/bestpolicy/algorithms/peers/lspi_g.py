@@ -30,10 +30,10 @@ import numpy as np
 
 from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, rounded_up, useful
 from bestpolicy.algorithms.peers.rollouts import mean_return
+from bestpolicy.algorithms.peers.suitability import only_discounted
 from bestpolicy.algorithms.protocol import About, Run, Task
 from bestpolicy.design import Design, g_optimal_design
 from bestpolicy.errors import InvalidInput
-from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
 
@@ -69,7 +69,7 @@ class LSPIG:
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only."""
-        return "" if problem.horizon is None else "it is for discounted problems; use 'lavi'."
+        return only_discounted(problem, "lavi")
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """All K·|C|·m·H of them."""
@@ -95,11 +95,9 @@ class LSPIG:
 
     def run(self, task: Task) -> Run:
         """Evaluate by rollouts, improve, and so on."""
-        problem, epsilon, delta = task.problem, task.epsilon, task.delta
-        needed = self.predicted_samples(problem, inf, epsilon, delta)
-        budget = FixedBudget(problem, epsilon, needed, "LSPI-G budget")
+        budget, problem = FixedBudget.of(self, task, "LSPI-G budget"), task.problem
         design = self.design(problem)
-        iterations, length, rollouts = self.sizes(problem, design, epsilon, delta)
+        iterations, length, rollouts = self.sizes(problem, design, task.epsilon, task.delta)
         roots = np.sqrt(design.weights)
         regressors = roots[:, None] * problem.pair_features[design.indices]
 
@@ -114,6 +112,6 @@ class LSPIG:
             q_values = np.where(problem.mask, problem.features @ theta, -np.inf)
             policy = q_values.argmax(axis=1)
             done = iteration * len(roots) * rollouts * length
-            check = budget.check(done, policy[None], action_gap(problem, q_values[None]))
+            check = budget.check(done, policy, q_values)
         assert check is not None
         return check

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
-from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget
+from bestpolicy.algorithms.peers.budget import FixedBudget
 from bestpolicy.algorithms.peers.rewards import known_rewards, reward_table, why_not_these
-from bestpolicy.algorithms.peers.variance_reduced import Round, halve_the_error, rounds
+from bestpolicy.algorithms.peers.suitability import only_anchored
+from bestpolicy.algorithms.peers.variance_reduced import halve_the_error, samples_in_all
 from bestpolicy.algorithms.protocol import About, Run, Task
-from bestpolicy.design.anchors import anchors, why_no_anchors
+from bestpolicy.design.anchors import anchors
 from bestpolicy.problem import Problem
 
 
@@ -53,25 +53,14 @@ class OPPQ:
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems with anchors only."""
-        if problem.horizon is not None:
-            return "it is for discounted problems; use 'lavi'."
-        reason = why_no_anchors(problem)
-        return f"{reason}. Use 'ppq', which does without." if reason else why_not_these(self.rewards, problem)
+        return only_anchored(problem) or why_not_these(self.rewards, problem)
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """All K·Σ(m + R·m₁) of them."""
-        if epsilon < LEAST_EPSILON:
-            return inf
-        return len(anchors(problem).pairs) * sum(each.samples for each in self.rounds(problem, epsilon, delta))
-
-    def rounds(self, problem: Problem, epsilon: float, delta: float) -> list[Round]:
-        """Return the sizes of all rounds."""
-        return rounds(problem, len(anchors(problem).pairs), epsilon, delta)
+        return samples_in_all(problem, len(anchors(problem).pairs), epsilon, delta)
 
     def run(self, task: Task) -> Run:
         """Halve the distance to V* from below, round by round."""
-        problem, epsilon, delta = task.problem, task.epsilon, task.delta
-        needed = self.predicted_samples(problem, inf, epsilon, delta)
-        budget = FixedBudget(problem, epsilon, needed, "OPPQ-Learning budget (own proof)")
-        corners, sizes = anchors(problem), self.rounds(problem, epsilon, delta)
-        return (yield from halve_the_error(budget, sizes, corners.pairs, corners.table, known_rewards(self.rewards)))
+        budget, corners = FixedBudget.of(self, task, "OPPQ-Learning budget (own proof)"), anchors(task.problem)
+        rewards = known_rewards(self.rewards)
+        return (yield from halve_the_error(budget, task.delta, corners.pairs, corners.table, rewards))

@@ -27,19 +27,20 @@ phases, from the first to the last.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from math import ceil, inf, log, nan
+from functools import lru_cache, partial
+from math import ceil, inf, log
 from typing import ClassVar
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, MAX_SAMPLES, FixedBudget, useful
-from bestpolicy.algorithms.peers.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, table
+from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy.algorithms.peers.tabular import equal_pulls, table
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
-from bestpolicy.stopping import Check
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class PhasedQ:
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only."""
-        return "" if problem.horizon is None else ONLY_DISCOUNTED
+        return only_discounted(problem)
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """n·Σm, exactly."""
@@ -71,20 +72,24 @@ class PhasedQ:
 
     def run(self, task: Task) -> Run:
         """Make T backups of ever more samples."""
-        problem, epsilon, delta = task.problem, task.epsilon, task.delta
-        samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
-        budget = FixedBudget(problem, epsilon, samples_in_all, "phased Q-learning (own proof)")
+        budget, problem = FixedBudget.of(self, task, "phased Q-learning (own proof)"), task.problem
+        phases = Phases.of(problem, len(problem.pairs), task.epsilon, task.delta)
+        return (yield from back_up(budget, phases, problem.pairs, partial(table, problem)))
 
-        values, done, check = np.zeros(problem.states), 0, None
-        for samples in Phases.of(problem, len(problem.pairs), epsilon, delta).sizes:
-            tally = yield Request(equal_pulls(problem, samples), check)
-            q_values = table(problem, EmpiricalModel.of(problem, tally).backup(values))
-            values = q_values.max(axis=1)
-            policy = q_values.argmax(axis=1)
-            done += tally.samples
-            check = budget.check(done, policy[None], action_gap(problem, q_values[None]))
-        assert isinstance(check, Check)
-        return check
+
+def back_up(budget: FixedBudget, phases: Phases, pairs: IntArray, extend: Callable[[FloatArray], FloatArray]) -> Run:
+    """Repeat value iteration from fresh samples of some pairs (K,); `extend` takes numbers at them to all, (S, A)."""
+    problem, done, check = budget.problem, 0, None
+    values = np.zeros(problem.states)
+    for samples in phases.sizes:
+        tally = yield Request(equal_pulls(pairs, samples), check)
+        targets = (tally.reward_sums[0] + problem.continuation * (tally.next_counts[0] @ values)) / samples
+        q_values = extend(targets)
+        values = np.clip(q_values.max(axis=1), 0.0, problem.value_limits[0])
+        done += tally.samples
+        check = budget.check(done, q_values.argmax(axis=1), q_values)
+    assert check is not None
+    return check
 
 
 @dataclass(frozen=True)

@@ -35,14 +35,14 @@ The model is solved by policy iteration, exactly up to rounding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log, nan, sqrt
+from math import ceil, inf, log, sqrt
 from typing import ClassVar, Literal
 
+from bestpolicy._numerics.inputs import choice
 from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, useful
-from bestpolicy.algorithms.peers.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, plan
+from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy.algorithms.peers.tabular import EmpiricalModel, equal_pulls, plan
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.errors import InvalidInput, did_you_mean
-from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
 Budget = Literal["smallest", "hoeffding", "bernstein", "azar"]
@@ -75,15 +75,11 @@ class PlugIn:
     budget: Budget = "smallest"
 
     def __post_init__(self) -> None:
-        if self.budget not in BUDGETS:
-            raise InvalidInput(
-                f"budget must be one of {', '.join(BUDGETS)}. Got {self.budget!r} instead."
-                f"{did_you_mean(str(self.budget), BUDGETS)} Those without a proof are in 'plug-in-no-guarantee'."
-            )
+        choice("budget", self.budget, BUDGETS, "Those without a proof are in 'plug-in-no-guarantee'.")
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only."""
-        return "" if problem.horizon is None else ONLY_DISCOUNTED
+        return only_discounted(problem)
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """n·N, exactly."""
@@ -94,14 +90,10 @@ class PlugIn:
 
     def run(self, task: Task) -> Run:
         """Draw N samples of every pair, plan."""
-        problem, epsilon, delta = task.problem, task.epsilon, task.delta
-        needed = self.predicted_samples(problem, nan, epsilon, delta)
-        budget = FixedBudget(problem, epsilon, needed, f"plug-in, {self.budget} budget (own proof)")
-        samples = samples_each(problem, len(problem.pairs), epsilon, delta, self.budget)
-
-        tally = yield Request(equal_pulls(problem, samples))
-        best = plan(EmpiricalModel.of(problem, tally))
-        return budget.check(tally.samples, best.policy[None], action_gap(problem, best.q_values[None]))
+        budget, pairs = FixedBudget.of(self, task, f"plug-in, {self.budget} budget (own proof)"), task.problem.pairs
+        tally = yield Request(equal_pulls(pairs, int(budget.samples) // len(pairs)))
+        best = plan(EmpiricalModel.of(task.problem, tally))
+        return budget.check(tally.samples, best.policy, best.q_values)
 
 
 def samples_each(problem: Problem, pairs: int, epsilon: float, delta: float, budget: Budget) -> int:

@@ -13,14 +13,14 @@ constants that the papers leave open. Here that constant is a parameter, 1 by de
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, inf, log, nan
+from math import ceil, inf, log
 from typing import ClassVar, Literal
 
+from bestpolicy._numerics.inputs import choice, require_positive
 from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, useful
-from bestpolicy.algorithms.peers.tabular import ONLY_DISCOUNTED, EmpiricalModel, equal_pulls, plan
+from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy.algorithms.peers.tabular import EmpiricalModel, equal_pulls, plan
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.errors import InvalidInput
-from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
 
 
@@ -52,14 +52,12 @@ class PlugInNoGuarantee:
     constant: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.budget not in ("aky", "li"):
-            raise InvalidInput(f"budget must be 'aky' or 'li'. Got {self.budget!r} instead.")
-        if not 0 < self.constant < inf:
-            raise InvalidInput(f"constant must be a positive number. Got {self.constant!r} instead.")
+        choice("budget", self.budget, ("aky", "li"))
+        require_positive(constant=self.constant)
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only."""
-        return "" if problem.horizon is None else ONLY_DISCOUNTED
+        return only_discounted(problem)
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """n·N, exactly."""
@@ -70,16 +68,12 @@ class PlugInNoGuarantee:
 
     def run(self, task: Task) -> Run:
         """Draw N samples of every pair, plan, certify nothing."""
-        problem, epsilon, delta, rng = task.problem, task.epsilon, task.delta, task.rng
-        samples_in_all = self.predicted_samples(problem, nan, epsilon, delta)
-        budget = FixedBudget(problem, epsilon, samples_in_all, "none")
-        pairs = len(problem.pairs)
-
-        tally = yield Request(equal_pulls(problem, int(samples_in_all) // pairs))
+        problem, pairs = task.problem, len(task.problem.pairs)
+        budget = FixedBudget.of(self, task, "none")
+        tally = yield Request(equal_pulls(problem.pairs, int(budget.samples) // pairs))
         model = EmpiricalModel.of(problem, tally)
         if self.budget == "li":
-            perturbation = (1 - problem.continuation) * epsilon / pairs**5
-            model = replace(model, rewards=model.rewards + rng.uniform(0, perturbation, pairs))
+            perturbation = (1 - problem.continuation) * task.epsilon / pairs**5
+            model = replace(model, rewards=model.rewards + task.rng.uniform(0, perturbation, pairs))
         best = plan(model)
-        check = budget.check(tally.samples, best.policy[None], action_gap(problem, best.q_values[None]))
-        return replace(check, passed=False, epsilon=inf)
+        return replace(budget.check(tally.samples, best.policy, best.q_values), passed=False, epsilon=inf)

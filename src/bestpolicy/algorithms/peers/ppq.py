@@ -30,15 +30,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-import numpy as np
-
 from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, rounded_up
-from bestpolicy.algorithms.peers.phased_q import Phases
-from bestpolicy.algorithms.protocol import About, Request, Run, Task
+from bestpolicy.algorithms.peers.phased_q import Phases, back_up
+from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy.algorithms.protocol import About, Run, Task
 from bestpolicy.design.anchors import barycentric_spanner
-from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Pulls
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class PPQ:
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only."""
-        return "" if problem.horizon is None else "it is for discounted problems; use 'lavi'."
+        return only_discounted(problem, "lavi")
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """All d·Σm of them."""
@@ -75,19 +72,7 @@ class PPQ:
 
     def run(self, task: Task) -> Run:
         """Repeat value iteration from fresh samples of d pairs."""
-        problem, epsilon, delta = task.problem, task.epsilon, task.delta
-        needed = self.predicted_samples(problem, inf, epsilon, delta)
-        budget = FixedBudget(problem, epsilon, needed, "PPQ-Learning budget (own proof)")
-        spanner = barycentric_spanner(problem)
-
-        q_values = np.where(problem.mask, 0.0, -np.inf)
-        done, check = 0, None
-        for samples in self.phases(problem, epsilon, delta).sizes:
-            values = np.clip(q_values.max(axis=1), 0.0, problem.value_limits[0])
-            tally = yield Request(Pulls(spanner.pairs, np.full((1, problem.dimension), samples)), check)
-            targets = (tally.reward_sums[0] + problem.continuation * (tally.next_counts[0] @ values)) / samples
-            q_values = spanner.table(targets)
-            done += tally.samples
-            check = budget.check(done, q_values.argmax(axis=1)[None], action_gap(problem, q_values[None]))
-        assert check is not None
-        return check
+        budget = FixedBudget.of(self, task, "PPQ-Learning budget (own proof)")
+        spanner = barycentric_spanner(task.problem)
+        phases = self.phases(task.problem, task.epsilon, task.delta)
+        return (yield from back_up(budget, phases, spanner.pairs, spanner.table))

@@ -1,4 +1,4 @@
-"""What the tabular algorithms share: the model that the counts make, its optimal policy, equal pulls of every pair.
+"""What the tabular algorithms share: the model that the counts make, its optimal policy, equal pulls.
 
 A tabular algorithm looks at the features of no pair. Its model of a discounted problem has, for each allowed pair, the
 mean reward and the frequencies of next states; these are distributions, so all that is true of an MDP is true of it.
@@ -13,8 +13,6 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
-
-ONLY_DISCOUNTED = "it is for discounted problems; use 'gss-e'."
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +76,6 @@ def plan(model: EmpiricalModel, start: IntArray | None = None) -> TabularPlan:
         policy = np.where(improved, q_values.argmax(axis=1), policy)
 
 
-def equal_pulls(problem: Problem, count: int) -> Pulls:
-    """Pull every allowed pair `count` times."""
-    return Pulls(problem.pairs, np.full((1, len(problem.pairs)), count))
+def equal_pulls(pairs: IntArray, count: int) -> Pulls:
+    """Pull each of some pairs `count` times."""
+    return Pulls(pairs, np.full((1, len(pairs)), count))

@@ -44,16 +44,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil, log, log2, sqrt
+from math import ceil, inf, log, log2, sqrt
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy.algorithms.peers.budget import FixedBudget
+from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget
+from bestpolicy.algorithms.peers.tabular import equal_pulls
 from bestpolicy.algorithms.protocol import Request, Run
-from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Tally
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,16 @@ def rounds(problem: Problem, pairs: int, epsilon: float, delta: float) -> list[R
     return [Round.halving(problem.continuation, pairs, error, delta / number) for error in errors]
 
 
+def samples_in_all(problem: Problem, pairs: int, epsilon: float, delta: float) -> float:
+    """All samples of K pairs; inf if nobody could count that far."""
+    if epsilon < LEAST_EPSILON:
+        return inf
+    return pairs * sum(each.samples for each in rounds(problem, pairs, epsilon, delta))
+
+
 def halve_the_error(
     budget: FixedBudget,
-    sizes: list[Round],
+    delta: float,
     pairs: IntArray,
     table: Callable[[FloatArray], FloatArray],
     known_rewards: FloatArray | None,
@@ -130,7 +137,7 @@ def halve_the_error(
     Parameters
     ----------
     budget : FixedBudget
-    sizes : list of Round
+    delta : float
     pairs : int array (K,)
         The pairs to sample.
     table : callable
@@ -143,23 +150,20 @@ def halve_the_error(
     rewards = 0.0 if known_rewards is None else known_rewards
     largest = float(problem.value_limits[0]) * (1.0 if learned else gamma)
 
-    def pulls(samples: int) -> Pulls:
-        return Pulls(pairs, np.full((1, len(pairs)), samples))
-
     values, policy = np.zeros(problem.states), problem.mask.argmax(axis=1)
-    for each in sizes:
+    for each in rounds(problem, len(pairs), budget.epsilon, delta):
         start = values
-        tally = yield Request(pulls(each.references), check)
+        tally = yield Request(equal_pulls(pairs, each.references), check)
         reference = following = lower_means(tally, gamma * start, each.width, learned)
         for step in range(each.steps + 1):
             if step > 0:
-                tally = yield Request(pulls(each.increments))
+                tally = yield Request(equal_pulls(pairs, each.increments))
                 increment = gamma * (tally.next_counts[0] @ (values - start)) / each.increments
                 following = reference + increment - each.shift
             q_values = rewards + table(np.clip(following, 0.0, largest))
             values, policy = improved(values, policy, q_values)
         done += len(pairs) * each.samples
-        check = budget.check(done, policy[None], action_gap(problem, q_values[None]))
+        check = budget.check(done, policy, q_values)
         check = replace(check, epsilon=each.error / 2)
     assert check is not None
     return check

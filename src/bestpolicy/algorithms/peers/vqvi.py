@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import ClassVar
 
-from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget
+from bestpolicy.algorithms.peers.budget import FixedBudget
 from bestpolicy.algorithms.peers.rewards import known_rewards, reward_table, why_not_these
-from bestpolicy.algorithms.peers.tabular import ONLY_DISCOUNTED, table
-from bestpolicy.algorithms.peers.variance_reduced import halve_the_error, rounds
+from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy.algorithms.peers.tabular import table
+from bestpolicy.algorithms.peers.variance_reduced import halve_the_error, samples_in_all
 from bestpolicy.algorithms.protocol import About, Run, Task
 from bestpolicy.problem import Problem
 
@@ -54,20 +54,14 @@ class VQVI:
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only."""
-        return why_not_these(self.rewards, problem) if problem.horizon is None else ONLY_DISCOUNTED
+        return only_discounted(problem) or why_not_these(self.rewards, problem)
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """n·Σ(m + R·m₁), exactly."""
-        if epsilon < LEAST_EPSILON:
-            return inf
-        pairs = len(problem.pairs)
-        return pairs * sum(each.samples for each in rounds(problem, pairs, epsilon, delta))
+        return samples_in_all(problem, len(problem.pairs), epsilon, delta)
 
     def run(self, task: Task) -> Run:
         """Halve the error until it is at most ε."""
-        problem, epsilon, delta = task.problem, task.epsilon, task.delta
-        needed = self.predicted_samples(problem, inf, epsilon, delta)
-        budget = FixedBudget(problem, epsilon, needed, "variance-reduced QVI (own proof)")
-        sizes = rounds(problem, len(problem.pairs), epsilon, delta)
+        budget, problem = FixedBudget.of(self, task, "variance-reduced QVI (own proof)"), task.problem
         extend = partial(table, problem)
-        return (yield from halve_the_error(budget, sizes, problem.pairs, extend, known_rewards(self.rewards)))
+        return (yield from halve_the_error(budget, task.delta, problem.pairs, extend, known_rewards(self.rewards)))

@@ -1,8 +1,4 @@
-"""Conformance checks for other people's simulators.
-
-`check_generative_model` samples a few pairs and checks what the guarantee rests on: the right shapes and counts, no
-randomness but the one passed in, rewards in [0, 1], disallowed actions never simulated, independence of the batch.
-"""
+"""Is a simulator what the guarantee takes it for?"""
 
 from __future__ import annotations
 
