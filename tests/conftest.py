@@ -8,7 +8,12 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import signal
+
 from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
+
+# A suite in the background may have been told to ignore Ctrl-C; the commands that it starts must not inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
