@@ -556,8 +556,9 @@ def test_malformed_certificates_give_clear_errors(documents):
 
 
 def test_the_checker_shares_no_code_with_the_run():
-    folder = Path(bp.__file__).parent / "verify"
-    for file in folder.glob("*.py"):
+    files = list((Path(bp.__file__).parent / "verification").glob("*.py"))
+    assert len(files) > 5  # they are where the test looks for them
+    for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -142,3 +142,15 @@ def test_one_process_writes_at_a_time_and_leaves_no_lock(tmp_path):
     study.close()
     assert [path.name for path in tmp_path.iterdir()] == ["run.db"]
     bp.Study.resume(store).close()
+
+
+def test_answers_that_are_gone_are_missed(tmp_path):
+    model, store = bp.ExactSimulator(bp.instances.load("two-state")), tmp_path / "run.db"
+    study = bp.Study(model.problem, epsilon=0.0, delta=0.05, algorithm="tight", seed=1, store=store)
+    advance(study, model, 10)
+    study.close()
+    with sqlite3.connect(store) as database:
+        database.execute("DELETE FROM answer WHERE position = 4")
+    database.close()
+    with pytest.raises(bp.StoreError, match="are missing"):
+        bp.Study.resume(store)

@@ -37,6 +37,7 @@ from bestpolicy.problem.units import Units
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.verification import verify_text
+from bestpolicy.verification.protocol import THEOREMS
 from bestpolicy.verification.reading import FORMAT, VERSION, digest
 
 if TYPE_CHECKING:
@@ -211,9 +212,8 @@ def _assumptions(proof: Proof, reward_scale: float) -> list[dict[str, Any]]:
         if isinstance(proof.samples, Evidence) and not proof.samples.unweighted:
             before.append("the weights of the samples in the regression were fixed before the samples were drawn")
     if proof.past is not None and proof.past.number:
-        what = {"T": "the prior", "P": "the prior and the policy", "F": "the prior, the policy and the function V"}
         chosen = f"from the first {proof.past.started:,} simulator calls only"
-        before.append(f"{what[proof.theorem]} of lag {proof.past.number} were chosen {chosen}")
+        before.append(f"{THEOREMS[proof.theorem].fixed} of lag {proof.past.number} were chosen {chosen}")
     if isfinite(proof.value_span) and proof.theorem == "T":
         before.append(f"optimal values differ by at most {proof.value_span * reward_scale:g} between states")
     return found + [{"assumption": assumption, "checked": False} for assumption in before]

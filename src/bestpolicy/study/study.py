@@ -271,6 +271,10 @@ class Study:
                 query, _, tally = told.popleft()
                 batch.add(query, tally)
                 self._asked = max(first, self._asked, query + 1)
+            if not batch.begun:
+                raise StoreError(
+                    f"the answers to query {first} are missing: the file is damaged. Take a copy that is whole."
+                )
             whole = batch.total()
             self.samples += whole.samples
             self._advance(whole)
