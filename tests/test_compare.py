@@ -363,7 +363,7 @@ def test_ctrl_c_prints_and_saves_what_is_finished(tmp_path, workers):
 
 
 def _keys_in(path: Path) -> int:
-    """Keys of finished runs in the pages of a file that its writer keeps to itself: two of a run, in table and index."""
+    """Keys of finished runs in the pages of a file that its writer keeps to itself: two of a run, table and index."""
     return path.read_bytes().count(b"budgets") if path.exists() else 0
 
 
