@@ -6,7 +6,7 @@ A new option is a field here, with its check, and whatever it is for.
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from bestpolicy._numerics.inputs import number, whole
@@ -73,12 +73,6 @@ class Settings:
     def budget_at(self, query: int) -> int | None:
         """Return the budget that was in force when a query was made; a batch that exceeds it was cut to fit."""
         return [limit for first, limit in self.budgets if first <= query][-1]
-
-    def with_budget_from(self, query: int) -> Settings:
-        """Return the same with the present budget in force from a query on."""
-        if self.budgets[-1][1] == self.max_samples:
-            return self
-        return replace(self, budgets=(*self.budgets, (query, self.max_samples)))
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -507,8 +507,8 @@ class Study:
             if not self._replaying:
                 self.stop(Outcome.BUDGET)
             return
-        if not self._replaying:
-            self._change(budgets=self.settings.with_budget_from(self._asked).budgets)
+        if not self._replaying and self.settings.budgets[-1][1] != limit:
+            self._change(budgets=(*self.settings.budgets, (self._asked, limit)))
         parts = pulls.split(self.settings.calls_per_query)
         self._batch = Batch(Query(self._asked + i, part, self.seed) for i, part in enumerate(parts))
         self._asked += len(parts)
