@@ -61,6 +61,8 @@ class Origin:
         Number of samples that came from elsewhere.
     prove : callable, optional
         Returns what proves the last check, where that is not kept: of a study that had ended when it was resumed.
+    chain : dict, optional
+        Root, head and number of rows of the study's journal in that file.
     """
 
     problem: Problem
@@ -69,6 +71,7 @@ class Origin:
     attempts: Callable[[], int]
     own_samples: int = 0
     prove: Callable[[], Proof | None] | None = None
+    chain: dict[str, Any] | None = None
 
 
 def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:

@@ -117,11 +117,10 @@ class Account:
 def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account:
     """Read a study from a file of studies; it may still be running."""
     with Store(path) as store:
-        study = store.find(name)
-        record, problem, trace = store.read(study), store.problem(study), store.trace(study)
-        parts = [tally for _, _, tally in store.answers(study)]
-        own = store.own_data(study)
+        record = store.read(store.find(name))
         attempts = store.attempts(record.fingerprint)
+    problem, trace, own = record.problem, record.trace, record.own_data
+    parts = [tally for _, _, tally in record.told()]
     result = record.result or {}
     last = record.checks[-1] if record.checks else {}
     known = last.get("epsilon")
