@@ -36,7 +36,7 @@ def tally_to_bytes(tally: Tally) -> bytes:
 
 
 def tally_from_bytes(data: bytes) -> Tally:
-    """Read a tally that `tally_to_bytes` wrote."""
+    """Read a tally that `tally_to_bytes` wrote; its sums were checked then, and their total is where they are used."""
     try:
         if not data.startswith(_TALLY):
             return _tally_of_the_first_version(data)
@@ -81,7 +81,7 @@ def _spread(
         raise ValueError(f"it would take {16 * prod(shape):.2g} bytes")
     next_counts, next_rewards = np.zeros(shape, np.int64), np.zeros(shape)
     next_counts.ravel()[cells], next_rewards.ravel()[cells] = counts, rewards
-    return Tally(pairs, next_counts, next_rewards, squares.reshape(shape[:2]))
+    return Tally._trusted(pairs, next_counts, next_rewards, squares.reshape(shape[:2]))
 
 
 def policy_from_bytes(data: bytes) -> IntArray:

@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
 from math import inf
@@ -179,6 +179,11 @@ class Record:
     def outcome(self) -> Outcome:
         """Why it ended, if it has."""
         return Outcome.RUNNING if self.result is None else Outcome(self.result["outcome"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is worth printing, ready for JSON."""
+        listed = {entry.name: getattr(self, entry.name) for entry in fields(self) if not entry.name.startswith("_")}
+        return listed | {"settings": self.settings.to_dict()}
 
     @cached_property
     def problem(self) -> Problem:

@@ -284,7 +284,7 @@ class Study:
             try:
                 if current is None or attempt != current.attempt:
                     raise InvalidInput("it was not asked for.")
-                rest = current.pulls.minus(tally)
+                rest = None if current.pulls.answered_by(tally) else current.pulls.minus(tally)
             except InvalidInput as error:
                 raise StoreError(
                     f"the stored answer to query {index} does not fit: other versions may have written it ({error})"
