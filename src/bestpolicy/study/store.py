@@ -27,8 +27,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from math import inf
 from os import PathLike
 from typing import Any
 
@@ -40,7 +42,7 @@ from bestpolicy.samples import Tally
 from bestpolicy.study.database import COMPARISONS, STUDIES, Database, Format
 from bestpolicy.study.encoding import pack, tally_to_bytes, unpack
 from bestpolicy.study.journal import Record, Row, answered, begun, chained, damage, looked, samples_told
-from bestpolicy.study.migration import TABLES, take_old_tables
+from bestpolicy.study.migration import TABLES, OldStudy, take_old_tables
 from bestpolicy.study.settings import Settings
 
 _ROOM = 2**40  # row p of study n has the id n·2⁴⁰ + p
@@ -317,12 +319,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
         first = begun(old.name, old.fingerprint, old.problem, old.settings, old.versions, old.created)
         rows = [first, ("problem", old.problem)]
         rows += [("own data", old.own_data)] if old.own_data is not None else []
-        rows += [
-            ("asked", pack({"position": i, "first": one, "looks": looks} | unpack(content)))
-            for i, (one, looks, content) in enumerate(old.requests)
-        ]
-        rows += [answered(*answer) for answer in old.answers]
-        rows += [looked(i, numbers, policy) for i, (numbers, policy) in enumerate(old.looks)]
+        rows += _in_order(old)
         rows += [("ended", old.result.encode())] if old.result is not None else []
         chain = b""
         for position, (kind, content) in enumerate(rows):
@@ -330,3 +327,19 @@ def _migrate(connection: sqlite3.Connection) -> None:
             row = (number * _ROOM + position, kind, content, chain)
             connection.execute("INSERT INTO entry VALUES (?, ?, ?, ?)", row)
         connection.execute("INSERT INTO study VALUES (?, ?, ?)", (number, len(rows), chain))
+
+
+def _in_order(old: OldStudy) -> Iterator[Row]:
+    """Return looks, requests and answers in the order in which they came about."""
+    looks = deque(looked(i, numbers, policy) for i, (numbers, policy) in enumerate(old.looks))
+    answers, passed = deque(old.answers), 0
+    ends = [*(first for first, _, _ in old.requests), inf][1:]
+    for position, ((first, before, content), end) in enumerate(zip(old.requests, ends, strict=True)):
+        for _ in range(min(before - passed, len(looks))):
+            yield looks.popleft()
+        passed = before
+        yield "asked", pack({"position": position, "first": first, "looks": before} | unpack(content))
+        while answers and answers[0][0] < end:
+            yield answered(*answers.popleft())
+    yield from (answered(*answer) for answer in answers)
+    yield from looks
