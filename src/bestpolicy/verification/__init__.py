@@ -214,14 +214,14 @@ def _verify(text: str, model: TrueModel | None, budget: Budget) -> Verification:
 
 def _certified(case: Case, claim: Claim, policy: Ints) -> tuple[float, int, list[str]]:
     """Return the ε that is certified in the problem's units, the samples used for it, and what is trusted."""
+    if not 0 < claim.delta < 1:
+        raise Rejected("δ does not lie strictly between 0 and 1")
     proof = claim.document.child("proof")
     if claim.theorem == NO_CHOICE:
         if case.rivals(policy).any():
             raise Rejected("some state has two distinct actions")
         proof.only()
         return 0.0, 0, []
-    if not 0 < claim.delta < 1:
-        raise Rejected("δ does not lie strictly between 0 and 1")
     if claim.theorem == "R":
         trusted = ["δ and the design, which decides the coordinates, were fixed before sampling"]
         return *paper.certified_epsilon(case, proof, policy, claim.delta), trusted

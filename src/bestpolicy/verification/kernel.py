@@ -45,7 +45,7 @@ class Kernel:
         self.negative = np.zeros((case.stages, states, actions))
         small = states <= _DENSE_STATES and case.stages * states * states * actions <= _DENSE_ENTRIES
         entries = case.stages * states * states * actions
-        case.budget.hold((entries if small else 0) + 3 * _BLOCK, "the estimated transitions")
+        case.budget.hold((entries if small else 0) + 3 * min(entries, _BLOCK), "the estimated transitions")
         case.budget.work(entries * dimension, "the estimated transitions")
         self._dense = np.empty((case.stages, states * actions, states)) if small else None
         step = max(1, _BLOCK // states)

@@ -127,8 +127,8 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
     _require(0 <= lag_share < 1, f"lag_share must be at least 0 and below 1, and is {lag_share:g}")
     count = int(samples.pulls.sum())
     trusted = [
-        f"δ, lag_share ({lag_share:g}), the shares of format version {claim.version}, and whether ε = 0 was asked, were "
-        "fixed before sampling",
+        f"δ, lag_share ({lag_share:g}), the shares of format version {claim.version}, and whether ε = 0 was asked, "
+        "were fixed before sampling",
         "the design, which decides the prior, was fixed before sampling",
         f"the list of {len(samples.pairs):,} pairs that might be sampled was fixed before sampling",
     ]

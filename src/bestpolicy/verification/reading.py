@@ -30,7 +30,7 @@ FORMAT, VERSION = "bestpolicy certificate", 2
 LIMIT_GB = 1.0
 _STEPS_PER_GB = 1e11  # multiplications in a minute or so
 STAGE = 1e6  # what a stage costs in a loop, however small it is
-_DEEPEST = 32
+_DEEPEST, _LONGEST = 32, 20_000  # of objects inside objects, and of texts
 _DTYPES = {"f": "<f8", "i": "<i8", "b": "|b1"}
 _REMEDY = "Give a file that Result.save wrote."
 
@@ -207,17 +207,19 @@ class Node:
         return [Node(item, f"{self.name} → {key}", self.budget) for item in value]
 
     def text(self, key: str) -> str:
-        """Return a string."""
+        """Return a string of decent length."""
         value = self._take(key)
-        if not isinstance(value, str):
-            self.wrong(key, "a text")
+        if not isinstance(value, str) or len(value) > _LONGEST:
+            self.wrong(key, f"a text of at most {_LONGEST} characters")
         return value
 
     def texts(self, key: str) -> list[str]:
-        """Return a list of strings."""
+        """Return a list of strings, together of decent length."""
         value = self._take(key)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             self.wrong(key, "a list of texts")
+        if len(value) + sum(map(len, value)) > _LONGEST:
+            self.wrong(key, f"texts of at most {_LONGEST} characters")
         return list(value)
 
     def flag(self, key: str) -> bool:
@@ -247,7 +249,7 @@ class Node:
         """Return a finite array of kind "f", "i" or "b"; None in the shape stands for any length."""
         node = self.child(key)
         node.only("dtype", "shape", "data")
-        dtype, sizes, data = node.text("dtype"), node._take("shape"), node.text("data")
+        dtype, sizes, data = node.text("dtype"), node._take("shape"), node._take("data")
         if dtype != _DTYPES[kind]:
             node.wrong("dtype", repr(_DTYPES[kind]))
         whole = isinstance(sizes, list) and all(type(size) is int and 0 <= size < 2**40 for size in sizes)
@@ -260,7 +262,7 @@ class Node:
         try:
             stream = zlib.decompressobj()
             content = stream.decompress(base64.b64decode(data, validate=True), size + 1)
-        except (ValueError, zlib.error):
+        except (TypeError, ValueError, zlib.error):
             raise InvalidInput(f"{node.name}: 'data' is not base64 of zlib's format. Ask for the file again.") from None
         if len(content) != size or not stream.eof or stream.unused_data:
             raise InvalidInput(f"{node.name} has {len(content)} bytes or more, its shape {sizes} needs {size}.")

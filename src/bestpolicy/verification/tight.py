@@ -62,8 +62,8 @@ class _Rounds:
         matrices, pairwise = dimension**2, states**2 if states <= _ALL_PAIRS else 0
         entries = 3 * states * actions * (dimension + 4) + 8 * states * dimension + 100 * matrices
         case.budget.hold(case.stages * entries + 4 * pairs * matrices + 6 * pairwise, "its estimates")
-        steps = 2 * KEPT * (2 * states * actions + 8 * pairs * dimension) * matrices + pairs * states * (8 + matrices)
-        steps += KEPT * pairwise * dimension + 100 * dimension * matrices + (pairs / 4 + 5) * STAGE
+        steps = KEPT / 2 * (2 * states * actions + 8 * pairs * dimension) * matrices + pairs * states * (8 + matrices)
+        steps += KEPT * pairwise * (dimension + 30) + 100 * dimension * matrices + (pairs / 4 + 5) * STAGE
         self.steps = case.stages * steps
         self.response = Response.of(model, policy)
         self.kernel = None if fixed else Kernel(model.case, model.features, model.mu, model.longest * model.sizes)
