@@ -164,7 +164,7 @@ def _verify(text: str, model: TrueModel | None, budget: Budget) -> Verification:
     claim, reasons = Claim.read(document), list[str]()
     if document.text("sha256") != digest(document.fields):
         reasons.append("the file was changed after it was written (its checksum does not fit)")
-    epsilon, scale, theorem, trusted = claim.epsilon, claim.reward_scale, claim.theorem, claim.trusted
+    epsilon, scale, theorem, more = claim.epsilon, claim.reward_scale, claim.theorem, list[str]()
     if theorem not in THEOREMS:
         raise InvalidInput(f"unknown theorem {theorem[:60]!r}. This program checks {', '.join(THEOREMS)}.")
     recomputed: float | None = None
@@ -175,7 +175,6 @@ def _verify(text: str, model: TrueModel | None, budget: Budget) -> Verification:
         policy = case.policy(document.child("claim"))
         reasons += claim.contradictions(case)
         found, used, more = _certified(case, claim, policy)
-        trusted += more
         recomputed = found * scale if isfinite(found) else None
         if used > claim.samples + claim.own_data:
             reasons.append(f"the proof uses {used:,} samples, the run had {claim.samples + claim.own_data:,}")
@@ -205,7 +204,7 @@ def _verify(text: str, model: TrueModel | None, budget: Budget) -> Verification:
         claim.samples,
         claim.attempts,
         loss,
-        trusted,
+        [*claim.trusted, *more, claim.hearsay],
         claim.missed,
         claim.warnings,
         claim.chain,

@@ -91,7 +91,7 @@ class Claim:
     @property
     def trusted(self) -> list[str]:
         """What no file can show, whatever the theorem."""
-        low, run = self.reward_offset, self.document.child("run")
+        low = self.reward_offset
         found = [
             "the samples were drawn independently from one linear MDP with these features and rewards in "
             f"[{low:g}, {low + self.reward_scale:g}]",
@@ -100,17 +100,19 @@ class Claim:
         ]
         if self.own_data:
             found.append(f"{self.own_data:,} samples came from elsewhere, of pairs chosen without regard to outcomes")
-        if self.document.child("problem").has("labels"):
-            found.append("the names of states and actions are those of these features")
         if self.chain is not None and self.theorem != NO_CHOICE:
             found.append(
                 "that design, weights, pairs, shares and lag times were fixed before the samples: not shown; give the "
                 "study's file with --store"
             )
-        return [
-            *found,
-            f"{visible(run.text('algorithm'))}, seed and versions are as stated; nothing else rests on them",
-        ]
+        return found
+
+    @property
+    def hearsay(self) -> str:
+        """What the file says and the verdict does not rest on."""
+        names = ", the names of states and actions" if self.document.child("problem").has("labels") else ""
+        algorithm = visible(self.document.child("run").text("algorithm"))
+        return f"the algorithm ({algorithm}), its parameters, the seed{names} and versions are as the file says"
 
     def rule(self, case: Case) -> str:
         """Return the statement that certifies."""
