@@ -109,7 +109,6 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "Use gss, gss-e, tight or adaptive."
         )
     problem, settings, theorem = origin.problem, origin.settings, proof.theorem
-    chain = getattr(result, "chain", None)  # hashes over what the study's file holds
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -143,7 +142,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "attempts": origin.attempts(),
             "warnings": list(result.warnings),
             "versions": versions(),
-            **({} if chain is None else {"chain": chain}),
+            **({} if origin.chain is None else {"chain": origin.chain}),
         },
         "assumptions": _assumptions(proof, settings.units.reward_scale),
     }

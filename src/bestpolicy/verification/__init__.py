@@ -8,6 +8,7 @@ file, only NumPy and SciPy, and follows the theorems as they are stated in the m
 - `claim`: what the file says, and whether it contradicts itself;
 - `rounding`: by how much a claim has to hold so that floating point cannot have made it up;
 - `coordinates`, `paper`: Theorems R and R-E, the rule of `gss` and `gss-e`;
+- `journal`: what the study's file shows of the order of things;
 - `noise`, `regression`, `kernel`, `tight`, `protocol`: Theorems T, T-E, P and F, the rules of `tight` and `adaptive`.
 
 What no file can show is listed with the verdict (`Verification.trusted`): that the samples were really drawn,
@@ -32,9 +33,11 @@ from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.verification import paper, protocol
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import ABSOLUTE, NO_CHOICE, Claim, rule_name
+from bestpolicy.verification.journal import check_journal
 from bestpolicy.verification.reading import LIMIT_GB, Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
 THEOREMS = ("R", *protocol.THEOREMS, NO_CHOICE)
+_THEIR_WORD = "the user's word"
 _DOWN = Context(rounding=ROUND_FLOOR)
 
 
@@ -76,8 +79,9 @@ class Verification:
     warnings : list of str
         What casts doubt on the guarantee, such as data that are not linear in the features.
     chain : dict or None
-        Root, head and number of rows of the hashes over the study's file, if the certificate names them. They are not
-        compared with anything here.
+        Root, head and number of rows of the hashes over the study's file, if the certificate names them.
+    order_shown : bool
+        Whether that file was given and shows that what had to be fixed before the samples was.
     """
 
     valid: bool
@@ -93,6 +97,7 @@ class Verification:
     missed_epsilon: float | None = None
     warnings: list[str] = field(default_factory=list)
     chain: dict[str, str | int] | None = None
+    order_shown: bool = False
 
     @property
     def rule(self) -> str:
@@ -118,7 +123,13 @@ class Verification:
         )
 
 
-def verify(path: str | PathLike[str], model: TrueModel | None = None, *, limit_gb: float = LIMIT_GB) -> Verification:
+def verify(
+    path: str | PathLike[str],
+    model: TrueModel | None = None,
+    *,
+    store: str | PathLike[str] | None = None,
+    limit_gb: float = LIMIT_GB,
+) -> Verification:
     """Check a certificate file.
 
     Parameters
@@ -127,6 +138,9 @@ def verify(path: str | PathLike[str], model: TrueModel | None = None, *, limit_g
         A file that `Result.save` wrote.
     model : LinearMDP, optional
         The truth, if it is known: the certificate must be about its problem, and the policy's true loss is computed.
+    store : path, optional
+        The file of studies that the certificate comes from: it shows that what had to be fixed before the samples was.
+        Without it, that is taken on trust.
     limit_gb : float
         How much memory a file may ask for before it is refused; about a minute of work comes with each GB.
 
@@ -137,7 +151,7 @@ def verify(path: str | PathLike[str], model: TrueModel | None = None, *, limit_g
         `Verification` that says so.
     """
     budget = Budget(limit_gb)
-    return _guarded(lambda: _verify(read_text(path, budget), model, budget))
+    return _guarded(lambda: _verify(read_text(path, budget), model, budget, store))
 
 
 def verify_text(text: str, model: TrueModel | None = None, *, limit_gb: float = LIMIT_GB) -> Verification:
@@ -159,7 +173,9 @@ def _guarded(check: Callable[[], Verification]) -> Verification:
         raise InvalidInput(f"the certificate cannot be checked ({what}). Ask for the file again.") from error
 
 
-def _verify(text: str, model: TrueModel | None, budget: Budget) -> Verification:
+def _verify(
+    text: str, model: TrueModel | None, budget: Budget, store: str | PathLike[str] | None = None
+) -> Verification:
     document = parse(text, budget)
     claim, reasons = Claim.read(document), list[str]()
     if document.text("sha256") != digest(document.fields):
@@ -169,12 +185,21 @@ def _verify(text: str, model: TrueModel | None, budget: Budget) -> Verification:
         raise InvalidInput(f"unknown theorem {theorem[:60]!r}. This program checks {', '.join(THEOREMS)}.")
     recomputed: float | None = None
     loss: float | None = None
+    shown = False
     try:
         case = Case.read(document.child("problem"))
         theorem += "-E" if case.horizon is not None and theorem != NO_CHOICE else ""
         policy = case.policy(document.child("claim"))
         reasons += claim.contradictions(case)
         found, used, more = _certified(case, claim, policy)
+        if store is not None and claim.chain is None:
+            reasons.append("it does not name a study, so no file of studies can show more of it")
+        elif store is not None:
+            check_journal(document, store)
+            shown = True
+            more = ["the study's file was not made up as a whole", *(item for item in more if _THEIR_WORD in item)]
+        elif claim.chain is not None and more:
+            more.insert(0, "what follows was fixed before sampling, which the study's file (--store) can show")
         recomputed = found * scale if isfinite(found) else None
         if used > claim.samples + claim.own_data:
             reasons.append(f"the proof uses {used:,} samples, the run had {claim.samples + claim.own_data:,}")
@@ -208,6 +233,7 @@ def _verify(text: str, model: TrueModel | None, budget: Budget) -> Verification:
         claim.missed,
         claim.warnings,
         claim.chain,
+        shown and not reasons,
     )
 
 

@@ -100,11 +100,6 @@ class Claim:
         ]
         if self.own_data:
             found.append(f"{self.own_data:,} samples came from elsewhere, of pairs chosen without regard to outcomes")
-        if self.chain is not None and self.theorem != NO_CHOICE:
-            found.append(
-                "that design, weights, pairs, shares and lag times were fixed before the samples: not shown; give the "
-                "study's file with --store"
-            )
         return found
 
     @property

@@ -21,7 +21,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from math import prod
+from math import isfinite, prod
 from typing import Any
 from urllib.parse import quote
 
