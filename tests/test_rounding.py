@@ -17,19 +17,20 @@ import pytest
 
 import bestpolicy as bp
 import bestpolicy.stopping.paper as paper
-from bestpolicy.algorithms.anytime import whitened_problem
-from bestpolicy.algorithms.tight import Tight
+from bestpolicy._numerics.reproducible import EPS, accurate_product
+from bestpolicy.algorithms.tight import Tight, whitened_problem
 from bestpolicy.certificate import make_certificate
 from bestpolicy.design import g_optimal_design, whiten
 from bestpolicy.diagnostics.assumptions import TOLERANCE
 from bestpolicy.errors import InvalidInput
 from bestpolicy.samples import Pulls
-from bestpolicy.stopping import PaperRule
-from bestpolicy.stopping import tight as tight_module
-from bestpolicy.stopping.coordinates import EPS, accurate_product, coordinates_of
+from bestpolicy.stopping import rounding
+from bestpolicy.stopping import rule as rule_module
 from bestpolicy.stopping.evidence import Evidence, fit
 from bestpolicy.stopping.fresh import FreshTest
-from bestpolicy.stopping.rounding import ALLOWANCE, Rounding
+from bestpolicy.stopping.lemmas.propagation import propagate
+from bestpolicy.stopping.paper import PaperTest
+from bestpolicy.stopping.rounding import ALLOWANCE, Rounding, coordinates_of
 from bestpolicy.stopping.rule import Past
 from bestpolicy.verification import protocol
 from bestpolicy.verification import regression as checked_regression
@@ -43,7 +44,7 @@ from bestpolicy.verification.reading import Rejected, parse
 from bestpolicy.verification.regression import Regression
 from bestpolicy.verification.rounding import exact_product
 from bestpolicy.verification.tight import _Rounds, rounding_of_f
-from tests.models import first_test, near_tie, random_mdp, tabular_mdp
+from tests.models import first_test, near_tie, paper_check, random_mdp, tabular_mdp
 from tests.test_certificate import verdict_on
 
 # --- exact arithmetic ------------------------------------------------------------------------------------------------
@@ -255,9 +256,8 @@ def test_a_run_without_margins_is_found_out(monkeypatch):
         known = coordinates_of(problem)
         return replace(known, problem=problem, transform=None, error=0.0, moved=0.0, ones=0.0)
 
-    measured = Rounding.of
-    monkeypatch.setattr(tight_module, "coordinates_of", trusting)
-    monkeypatch.setattr(Rounding, "of", lambda *arguments: measured(*arguments, allowance=0.0))
+    monkeypatch.setattr(rule_module, "coordinates_of", trusting)
+    monkeypatch.setattr(rounding, "ALLOWANCE", 0.0)
     rejected = 0
     for seed in range(12):
         mdp = nearly_tied(seed)
@@ -300,7 +300,7 @@ def paper_rule_and_tally(mdp, problem, seed, rounds=10**6):
     whitened = problem.with_features(whiten(features, design).features(problem.features))
     pulls = Pulls(problem.pairs[design.indices], np.maximum(1, design.weights * rounds).astype(int)[None])
     tally = bp.ExactSimulator(mdp).sample(pulls, np.random.default_rng(seed))
-    return PaperRule(whitened, 0.1, 0.1), tally
+    return PaperTest(whitened, Past(), 0.1, 0.1), tally
 
 
 def exact_coordinates(problem, rule):
@@ -323,7 +323,7 @@ def test_theorem_r_knows_its_backups_up_to_its_margin(exponent, shift, monkeypat
         mdp = dyadic_mdp(seed, discount=patient(exponent))
         problem = mdp.problem if shift is None else badly_conditioned(mdp.problem, shift)
         rule, tally = paper_rule_and_tally(mdp, problem, seed)
-        rule.check(tally)
+        rule.look(Evidence.of(tally))
         plan, bounds = seen[-1]
         features = exact_coordinates(problem, rule)
         ahead = exact(tally.next_counts[0]) @ exact(plan.values[0]) * Fraction(problem.discount)
@@ -338,7 +338,7 @@ def test_theorem_r_knows_its_backups_up_to_its_margin(exponent, shift, monkeypat
 def test_theorem_r_pays_for_a_policy_that_is_not_quite_greedy(monkeypatch):
     mdp = random_mdp(0, discount=0.7)
     rule, tally = paper_rule_and_tally(mdp, mdp.problem, 1)
-    honest = rule.check(tally)
+    honest = rule.look(Evidence.of(tally))
     planned, seen = paper.optimal_plan, []
 
     def other_choice(*arguments):
@@ -352,13 +352,13 @@ def test_theorem_r_pays_for_a_policy_that_is_not_quite_greedy(monkeypatch):
         return replace(plan, policy=policy)
 
     monkeypatch.setattr(paper, "optimal_plan", other_choice)
-    check = rule.check(tally)
+    verdict = rule.look(Evidence.of(tally))
     # Instead of the gap Δ it has -Δ, and Δ more of the residual at this policy.
     gap = seen[0]
     resolved = -gap + rule.epsilon - 0.7 * gap / 0.3
-    assert check.statistic == pytest.approx(honest.statistic * (resolved / (gap + rule.epsilon)) ** 2, rel=1e-6)
-    assert check.statistic < honest.statistic
-    exact_answer = replace(rule, epsilon=0.0).check(tally)
+    assert verdict.resolved == pytest.approx(honest.resolved * (resolved / (gap + rule.epsilon)) ** 2, rel=1e-6)
+    assert verdict.resolved < honest.resolved
+    exact_answer = replace(rule, epsilon=0.0).look(Evidence.of(tally))
     assert exact_answer.statistic == 0.0
     assert not exact_answer.passed
 
@@ -428,7 +428,7 @@ def test_features_that_are_no_linear_map_certify_nothing():
     assert (
         FreshTest(other, Past(rule.prior, policy=mdp.plan.policy, values=mdp.plan.values), 0.05).loss(evidence) == inf
     )
-    assert not PaperRule(other, 1.0, 0.1).check(evidence.tally).passed
+    assert not paper_check(other, 1.0, 0.1, evidence.tally).passed
 
 
 # --- the all-ones function -------------------------------------------------------------------------------------------
@@ -461,7 +461,9 @@ def test_the_misfit_of_all_ones_is_part_of_the_margin():
     for misfit in (0.0, 5e-9):
         mdp, problem = rounded_features(misfit)
         rule, evidence = rule_and_evidence(mdp, problem, 10**6, 0)
-        margins.append(rule.look(evidence).margins.min())
+        model = fit(rule.problem, evidence)
+        propagation = propagate(rule.problem, model.theta, model.mu, rule.look(evidence).policy)
+        margins.append(Rounding.of(coordinates_of(rule.problem), evidence, model, propagation).margins.min())
         assert coordinates_of(rule.problem).ones >= 0.5 * misfit
     assert margins[0] < 1e-9
     assert margins[1] > 5e-9 * 10  # misfit times 1/(1-γ) at the least

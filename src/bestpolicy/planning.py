@@ -27,9 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy._numerics.quantised import greedy
+from bestpolicy._numerics.reproducible import greedy, one_thread
 from bestpolicy._numerics.sparsity import Matrix
-from bestpolicy._numerics.threads import one_thread
 from bestpolicy.problem import Problem
 
 _MAX_IMPROVEMENTS = 60

@@ -22,8 +22,8 @@ from bestpolicy.algorithms.sampling import DesignSampling, Rounding, begin_with_
 from bestpolicy.design import whiten
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
-from bestpolicy.stopping import Check, PaperRule
-from bestpolicy.stopping.prediction import predicted_rounds
+from bestpolicy.stopping import Check, Evidence, PaperRule, Past, Terms
+from bestpolicy.stopping.paper import predicted_rounds
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class GSS:
         design, decided = begin_with_design(task, self.design_tolerance)
         whitened = problem.with_features(frozen(whiten(problem.pair_features, design).features(problem.features)))
         sampling = DesignSampling(problem, design, self.sampling)
-        rule = PaperRule(whitened, epsilon, delta)
+        test = PaperRule().fix(Terms(whitened, epsilon), Past(), delta)
 
         tally = sampling.empty_tally()
         check: Check | None = None
@@ -90,11 +90,12 @@ class GSS:
             if past is not None and past.check is not None:
                 check = past.check
             else:
-                check = rule.check(data, None if check is None else check.policy)
+                verdict = test.look(Evidence.of(data), None if check is None else check.policy)
+                check = verdict.check(data, epsilon)
             if check.passed:
                 break
         assert check is not None
-        return replace(check, proof=rule.proof(data).with_design(design) if check.passed else None)
+        return replace(check, proof=test.proof(Evidence.of(data)).with_design(design) if check.passed else None)
 
     def first_check(self, problem: Problem, epsilon: float, delta: float) -> float:
         """Rounds before which no gap between values could pass the rule, so that looking would be idle."""

@@ -17,7 +17,7 @@ from scipy.special import bdtrc
 from bestpolicy import instances
 from bestpolicy._numerics.arrays import IntArray
 from bestpolicy._numerics.inputs import whole
-from bestpolicy._numerics.threads import one_thread
+from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import About, Algorithm, Request, Task, find_algorithm, parameters_of
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP

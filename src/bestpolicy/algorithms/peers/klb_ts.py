@@ -62,7 +62,7 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.inputs import number
-from bestpolicy._numerics.quantised import steady
+from bestpolicy._numerics.reproducible import steady
 from bestpolicy.algorithms.peers.budget import look
 from bestpolicy.algorithms.peers.suitability import only_discounted
 from bestpolicy.algorithms.peers.tabular import EmpiricalModel, TabularPlan, equal_pulls, plan
