@@ -365,7 +365,7 @@ def test_theorem_r_pays_for_a_policy_that_is_not_quite_greedy(monkeypatch):
     assert verdict.resolved < honest.resolved
     exact_answer = replace(rule, epsilon=0.0).look(Evidence.of(tally))
     assert exact_answer.resolved == 0.0
-    assert not exact_answer.passed
+    assert exact_answer.epsilon == inf
 
 
 def test_the_gap_of_a_played_copy():

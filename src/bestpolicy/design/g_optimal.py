@@ -218,7 +218,7 @@ def caratheodory(points: FloatArray, weights: FloatArray) -> FloatArray:
     number by number, so that every processor takes the same ones.
     """
     table = _rounded(_moments(_rounded(points)).T)
-    found = _rounded(weights)
+    weights = _rounded(weights)
     basis: list[int] = []
     for column in range(table.shape[1]):
         if len(basis) < len(table):
@@ -228,25 +228,25 @@ def caratheodory(points: FloatArray, weights: FloatArray) -> FloatArray:
                 _pivot(table, len(basis), row, column)
                 basis.append(column)
                 continue
-        _move_to_basis(table, found, basis, column)
-    return found
+        _move_to_basis(table, weights, basis, column)
+    return weights
 
 
 def _move_to_basis(table: FloatArray, weights: FloatArray, basis: list[int], column: int) -> None:
     """Empty the point `column`, a combination of those in the basis, or one of these in exchange for it."""
     combination = table[: len(basis), column].copy()
-    own = weights[basis]
+    held = weights[basis]
     # Weight that leaves the column arrives in the basis as its combination; where that is negative it may run out.
     falling = np.flatnonzero(combination < -_INDEPENDENT)
-    steps = own[falling] / -combination[falling]
+    steps = held[falling] / -combination[falling]
     if len(steps) == 0 or steps.min() >= weights[column]:
-        weights[basis] = np.maximum(own + weights[column] * combination, 0.0)
+        weights[basis] = np.maximum(held + weights[column] * combination, 0.0)
         weights[column] = 0.0
         return
     # Among those that run out together, the largest pivot keeps the elimination stable.
     together = falling[steps <= steps.min() + 1e-12]
     leaver = int(together[combination[together].argmin()])
-    weights[basis] = np.maximum(own + steps.min() * combination, 0.0)
+    weights[basis] = np.maximum(held + steps.min() * combination, 0.0)
     weights[column] -= steps.min()
     weights[basis[leaver]] = 0.0
     _pivot(table, leaver, leaver, column)

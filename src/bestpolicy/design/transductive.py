@@ -104,12 +104,12 @@ def transductive_design(
             # Longer steps than the proof grants are taken as long as they help, and else taken back.
             for step in (boost, 1.0):
                 moved = _kept_invertible(weights * gains ** (step / (power + 1)))
-                found = _slopes(features, directions, moved)
-                if step == 1.0 or ((found[0] / variances.max()) ** power).sum() <= (shares**power).sum():
+                there = _slopes(features, directions, moved)
+                if step == 1.0 or ((there[0] / variances.max()) ** power).sum() <= (shares**power).sum():
                     break
             boost = 1.0 if step < boost else min(1.5 * boost, power + 1)
-            settled = np.abs(found[0] / variances - 1).max() < tolerance / 1000
-            weights, (variances, slopes) = moved, found
+            settled = np.abs(there[0] / variances - 1).max() < tolerance / 1000
+            weights, (variances, slopes) = moved, there
             if settled:
                 break
     return TransductiveDesign(frozen(best), value, 1 / bound)
