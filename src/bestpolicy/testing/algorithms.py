@@ -185,10 +185,8 @@ class _Rehearsal:
         """Run it step by step, and look at everything that it says."""
         task = Task(self.mdp.problem, self.epsilon, _DELTA, np.random.default_rng(seed), own_data)
         run: Any = self.algorithm.run(task)
-        kind = type(run).__name__
-        self.require(
-            isinstance(run, Generator), f"run(task) must be a generator: `yield Request(pulls, check)`. Got {kind}."
-        )
+        wanted = "run(task) must be a generator: `yield Request(pulls, check)`."
+        self.require(isinstance(run, Generator), f"{wanted} Got {type(run).__name__}.")
         simulator, draws = ExactSimulator(self.mdp), np.random.default_rng((seed, 1))
         samples, sent, brought = 0, None, 0 if own_data is None else own_data.samples
         steps: list[_Step] = []
@@ -201,10 +199,8 @@ class _Rehearsal:
                 return [*steps, (None, end.value)]
             except Exception as error:
                 hint = " A tally must not be changed: add them up." if "read-only" in str(error) else ""
-                name = self.algorithm.name
-                raise InvalidInput(
-                    f"algorithm {name!r}: it failed at request {len(steps)}: {error!r}.{hint}"
-                ) from error
+                reason = f"it failed at request {len(steps)}: {error!r}.{hint}"
+                raise InvalidInput(f"algorithm {self.algorithm.name!r}: {reason}") from error
             unchanged = _bytes(sent, own_data) == before
             self.require(unchanged, "it changed a tally that it was sent. Add tallies up: `tally = tally + sent`.")
             self._check_request(request)
@@ -222,11 +218,8 @@ class _Rehearsal:
         problem, kind = self.mdp.problem, type(request).__name__
         fine = isinstance(request, Request) and isinstance(request.pulls, Pulls)
         self.require(fine, f"it must yield Request(Pulls(pairs, counts), check). Got {kind}.")
-        pairs, shape, expected = (
-            request.pulls.pairs,
-            request.pulls.counts.shape,
-            (problem.stages, len(request.pulls.pairs)),
-        )
+        pairs, shape = request.pulls.pairs, request.pulls.counts.shape
+        expected = (problem.stages, len(pairs))
         self.require(shape == expected, f"counts must have shape (stages, pairs) = {expected}. Got {shape} instead.")
         allowed = np.isin(pairs, problem.pairs).all()
         self.require(allowed, "it asks for a pair that is not allowed. Choose among problem.pairs.")
@@ -257,7 +250,7 @@ class _Rehearsal:
         )
 
     def _study(self, seed: int, **settings: Any) -> Study:
-        asked = {"epsilon": self.epsilon, "delta": _DELTA, "algorithm": self.algorithm, "seed": seed}
+        asked: dict[str, Any] = {"epsilon": self.epsilon, "delta": _DELTA, "algorithm": self.algorithm, "seed": seed}
         return Study(self.mdp.problem, **asked, **settings)
 
 
