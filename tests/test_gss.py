@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
-from bestpolicy.algorithms import ALGORITHMS, GSS, GSSE
-from bestpolicy.algorithms.sampling import check_times
+from bestpolicy.algorithms import ALGORITHMS, GSS, GSSE, check_times
 from bestpolicy.stopping import paper
 from tests.models import near_tie, random_mdp
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import issparse
 
 import bestpolicy as bp
-from bestpolicy._numerics.sparsity import axes_of, compact, diagonal_of, solve
+from bestpolicy._numerics.arrays import axes_of, compact, diagonal_of, solve
 from bestpolicy.design import g_optimal_design, leverages, rank_reduction, whiten
 from bestpolicy.diagnostics.assumptions import check_features
 from tests.models import paper_check

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 import bestpolicy as bp
 import bestpolicy.stopping.paper as module
-from bestpolicy.algorithms.sampling import DesignSampling
+from bestpolicy.algorithms.gss import DesignSampling
 from bestpolicy.design import g_optimal_design, whiten
 from bestpolicy.stopping.paper import confidence, inverse_rate, threshold
 from tests.models import near_tie, paper_check, random_mdp

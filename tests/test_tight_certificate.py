@@ -12,8 +12,7 @@ from scipy.stats import binomtest
 import bestpolicy as bp
 from bestpolicy.algorithms import Task
 from bestpolicy.algorithms.adaptive import Adaptive
-from bestpolicy.algorithms.sampling import AllocationSampling
-from bestpolicy.algorithms.tight import Tight, whitened_problem
+from bestpolicy.algorithms.tight import AllocationSampling, Tight, whitened_problem
 from bestpolicy.design import g_optimal_design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.errors import InvalidInput

@@ -26,9 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
 from bestpolicy._numerics.reproducible import greedy, one_thread
-from bestpolicy._numerics.sparsity import Matrix
 from bestpolicy.problem import Problem
 
 _MAX_IMPROVEMENTS = 60

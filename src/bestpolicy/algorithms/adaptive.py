@@ -28,8 +28,7 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.inputs import number
 from bestpolicy._numerics.reproducible import grid_shares
 from bestpolicy.algorithms.protocol import About
-from bestpolicy.algorithms.sampling import AllocationSampling
-from bestpolicy.algorithms.tight import Tight
+from bestpolicy.algorithms.tight import AllocationSampling, Tight
 from bestpolicy.design import Design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.problem import Problem

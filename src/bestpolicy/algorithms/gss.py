@@ -14,16 +14,55 @@ with the repairs that make its guarantee true of the code.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+import numpy as np
 
 from bestpolicy._numerics.arrays import frozen
-from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.algorithms.sampling import DesignSampling, Rounding, begin_with_design, check_times
-from bestpolicy.design import whiten
+from bestpolicy.algorithms.protocol import About, Request, Run, Task, begin_with_design, check_times
+from bestpolicy.design import Design, rounded_counts, whiten
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check, Evidence, PaperRule, Past, Terms
 from bestpolicy.stopping.paper import predicted_rounds
+
+Rounding = Literal["rounded", "random"]
+
+
+@dataclass(frozen=True)
+class DesignSampling:
+    """Pull pairs in the proportions of a design.
+
+    Attributes
+    ----------
+    problem : Problem
+    design : Design
+        Over the rows of ``problem.pair_features``.
+    rounding : {"rounded", "random"}
+        Deterministic rounding, which follows the design as closely as whole numbers can, or independent draws
+        from it as in the paper.
+    """
+
+    problem: Problem
+    design: Design
+    rounding: Rounding = "rounded"
+
+    def __post_init__(self) -> None:
+        if self.rounding not in ("rounded", "random"):
+            raise InvalidInput(f"sampling must be 'rounded' or 'random'. Got {self.rounding!r} instead.")
+
+    def empty_tally(self) -> Tally:
+        """Return a tally of the design's pairs without samples."""
+        return Tally.empty(self.problem, self.problem.pairs[self.design.indices])
+
+    def until(self, rounds: int, tally: Tally, rng: np.random.Generator) -> Pulls:
+        """Return the pulls that lead from `tally` to `rounds` rounds; every stage pulls the same pairs."""
+        if self.rounding == "rounded":
+            counts = rounded_counts(self.design.weights, rounds) - rounded_counts(self.design.weights, tally.rounds)
+        else:
+            counts = rng.multinomial(rounds - tally.rounds, self.design.weights)
+        return Pulls(tally.pairs, np.tile(counts, (self.problem.stages, 1)))
 
 
 @dataclass(frozen=True)

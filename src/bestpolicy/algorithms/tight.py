@@ -22,12 +22,11 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
 from bestpolicy._numerics.inputs import as_float, number
-from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.algorithms.sampling import AllocationSampling, begin_with_design, check_times
+from bestpolicy.algorithms.protocol import About, Request, Run, Task, begin_with_design, check_times
 from bestpolicy.design import Design, whiten
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Tally
+from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check, Past, Terms, Verdict
 from bestpolicy.stopping.lags import Schedule, first_past
 from bestpolicy.stopping.rule import theorem_of
@@ -132,6 +131,56 @@ class Tight:
         past, steered = schedule.choose(verdict), self.steer(sampling, schedule, verdict)
         lag = {} if past is None else {"lag": past.to_dict()}
         return lag | ({} if steered is sampling else {"sampling": steered.direction})
+
+
+@dataclass(frozen=True, eq=False)
+class AllocationSampling:
+    """Pull pairs towards shares that may change on the way.
+
+    Attributes
+    ----------
+    everywhere, allocation : arrays (stages, K)
+        Shares of the G-optimal design, the stages alike, and shares to aim at; both sum to 1.
+    weights : array (stages, K)
+        u of the samples to be drawn next, for the regression.
+    designed : int
+        Number of samples when the allocation was last changed.
+    """
+
+    everywhere: FloatArray
+    allocation: FloatArray
+    weights: FloatArray
+    designed: int = 0
+
+    def redirected(self, allocation: FloatArray, weights: FloatArray, designed: int) -> AllocationSampling:
+        """Return the sampling that goes on towards other shares."""
+        return AllocationSampling(self.everywhere, allocation, weights, designed)
+
+    @property
+    def direction(self) -> dict[str, Any]:
+        """What `redirected` needs to come back to this sampling."""
+        return {"allocation": self.allocation, "weights": self.weights, "designed": self.designed}
+
+    @classmethod
+    def of(cls, shares: FloatArray, stages: int) -> AllocationSampling:
+        """Return the sampling of a design, in the same way at every stage."""
+        everywhere = np.tile(shares / stages, (stages, 1))
+        return cls(everywhere, everywhere, np.ones(everywhere.shape))
+
+    def until(self, samples: int, tally: Tally) -> Pulls:
+        """Pulls that lead from a tally to `samples` samples, as near to the allocation as the batch allows."""
+        missing = np.maximum(_whole(self.allocation * samples) - tally.pulls, 0)
+        batch = samples - tally.samples
+        return Pulls(tally.pairs, missing if missing.sum() <= batch else _whole(missing * (batch / missing.sum())))
+
+
+def _whole(counts: FloatArray) -> IntArray:
+    """Round counts to whole numbers with the same total, by largest remainders."""
+    rounded = np.floor(counts)
+    short = round(float(counts.sum() - rounded.sum()))
+    largest = np.argsort(np.round(rounded - counts, 6).ravel(), kind="stable")[:short]
+    rounded.ravel()[largest] += 1
+    return rounded.astype(np.int64)
 
 
 def with_shares(

@@ -38,9 +38,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray, axes_of
 from bestpolicy._numerics.reproducible import grid_shares, one_thread
-from bestpolicy._numerics.sparsity import axes_of
 from bestpolicy.design.d_optimal import Frame, initial_working_set, optimal_weights
 from bestpolicy.design.whitening import as_feature_matrix, squared_norms, well_conditioned
 from bestpolicy.errors import ConvergenceError, InvalidInput

@@ -37,9 +37,8 @@ from scipy.linalg import cholesky as cholesky_factor
 from scipy.linalg import lu, qr, solve_triangular, svdvals
 from scipy.sparse import issparse
 
-from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.arrays import FloatArray, Matrix, axes_of, dense, diagonal_of
 from bestpolicy._numerics.reproducible import EPS, accurate_product
-from bestpolicy._numerics.sparsity import Matrix, axes_of, dense, diagonal_of
 from bestpolicy.errors import ConvergenceError, InvalidInput
 
 if TYPE_CHECKING:

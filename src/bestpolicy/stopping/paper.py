@@ -36,9 +36,8 @@ from math import e, exp, inf, log, pi, sqrt
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix, dense, diagonal_of
 from bestpolicy._numerics.reproducible import EPS
-from bestpolicy._numerics.sparsity import Matrix, dense, diagonal_of
 from bestpolicy.design import leverages
 from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import least_squares

@@ -59,9 +59,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
+from bestpolicy._numerics.arrays import FloatArray, IntArray, axes_of, frozen
 from bestpolicy._numerics.reproducible import EPS, accurate_product, one_thread
-from bestpolicy._numerics.sparsity import axes_of
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.lemmas.deviations import staged_widths

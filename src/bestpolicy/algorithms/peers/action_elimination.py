@@ -39,8 +39,7 @@ import numpy as np
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.algorithms.peers.budget import look, only_discounted, useful
 from bestpolicy.algorithms.peers.tabular import EmpiricalModel, LooksAgain, plan, table
-from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.algorithms.sampling import MAX_ROUNDS, check_times
+from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Request, Run, Task, check_times
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check

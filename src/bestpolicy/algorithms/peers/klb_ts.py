@@ -64,8 +64,7 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import steady
 from bestpolicy.algorithms.peers.budget import look, only_discounted
 from bestpolicy.algorithms.peers.tabular import EmpiricalModel, LooksAgain, TabularPlan, equal_pulls, plan
-from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.algorithms.sampling import MAX_ROUNDS
+from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Request, Run, Task
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
