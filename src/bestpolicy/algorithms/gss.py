@@ -19,6 +19,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from bestpolicy._numerics.arrays import frozen
+from bestpolicy._numerics.inputs import choice
 from bestpolicy.algorithms.protocol import About, Request, Run, Task, begin_with_design, check_times
 from bestpolicy.design import Design, rounded_counts, whiten
 from bestpolicy.errors import InvalidInput
@@ -47,10 +48,6 @@ class DesignSampling:
     problem: Problem
     design: Design
     rounding: Rounding = "rounded"
-
-    def __post_init__(self) -> None:
-        if self.rounding not in ("rounded", "random"):
-            raise InvalidInput(f"sampling must be 'rounded' or 'random'. Got {self.rounding!r} instead.")
 
     def empty_tally(self) -> Tally:
         """Return a tally of the design's pairs without samples."""
@@ -102,6 +99,7 @@ class GSS:
             raise InvalidInput(f"design_tolerance must lie in (0, 0.1]. Got {self.design_tolerance} instead.")
         if not self.check_ratio >= 1:
             raise InvalidInput(f"check_ratio must be at least 1. Got {self.check_ratio} instead.")
+        choice("sampling", self.sampling, ("rounded", "random"))
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only, or episodic ones only."""

@@ -60,20 +60,12 @@ _MAX_ITERATIONS = 100
 _FRACTION_TO_BOUNDARY = 0.99
 
 
+@dataclass
 class Frame:
-    """Coordinates z = x T of the rows x in which the information matrix of the latest design is the identity.
+    """Rows x (n, d), and T (d, d): in z = x T the information matrix of the latest design is the identity."""
 
-    Parameters
-    ----------
-    rows : ndarray, shape (n, d)
-        Feature vectors.
-    transform : ndarray, shape (d, d)
-        The matrix T.
-    """
-
-    def __init__(self, rows: FloatArray, transform: FloatArray) -> None:
-        self.rows = rows
-        self.transform = transform
+    rows: FloatArray
+    transform: FloatArray
 
     @property
     def dimension(self) -> int:
@@ -103,26 +95,20 @@ class Frame:
 
 
 def optimal_weights(frame: Frame, working: IntArray, weights: FloatArray, gap: float) -> tuple[IntArray, FloatArray]:
-    """Improve a design until no leverage exceeds (1 + gap) d.
+    """Improve a design until no leverage exceeds (1 + gap) d, or raise ConvergenceError.
 
     Parameters
     ----------
     frame : Frame
-        Rows and coordinates; on return the design is adopted.
+        On return the design is adopted.
     working, weights : ndarray, shape (m,)
         Rows that span R^d and positive weights on them.
     gap : float
-        Relative excess that is tolerated.
 
     Returns
     -------
     working, weights : ndarray, shape (k,)
         Rows and positive weights with sum 1. Most of the smaller weights are numerically zero.
-
-    Raises
-    ------
-    ConvergenceError
-        If the gap cannot be reached.
     """
     dimension = frame.dimension
     candidates, rows = np.arange(len(frame.rows)), frame.rows
@@ -231,15 +217,7 @@ def _spanning_rows(frame: Frame, pool: IntArray) -> IntArray:
 
 
 def support_threshold(worst: float, dimension: int) -> float:
-    """Leverage below which a point is in the support of no optimal design [3]_.
-
-    Parameters
-    ----------
-    worst : float
-        Largest leverage over all points under some design (weights that sum to 1), at least `dimension`.
-    dimension : int
-        Dimension d of the points.
-    """
+    """Leverage below which a point is in the support of no optimal design, if the largest one is `worst` [3]_."""
     # The excess is absolute, not relative to d: with a relative one true support points are dropped. Its rounding
     # enters through a square root, so it must not be rounded down to zero.
     excess = max(worst - dimension, 0.0) + 64 * EPS * dimension**2
@@ -268,28 +246,10 @@ class _Iterate:
 
 
 def d_optimal_weights(points: FloatArray, start: FloatArray, gap: float) -> tuple[IntArray, FloatArray]:
-    """Weights of a D-optimal design on a small set of points.
+    """Weights with max_i g_i <= (1 + gap) d over a few points (m, d) that span R^d; ConvergenceError if it stalls.
 
-    Parameters
-    ----------
-    points : ndarray, shape (m, d)
-        Points that span R^d.
-    start : ndarray, shape (m,)
-        Positive weights to start from.
-    gap : float
-        The result satisfies max_i g_i <= (1 + gap) d over the m points.
-
-    Returns
-    -------
-    kept : ndarray of int64, shape (k,)
-        Points that may carry weight; the others are in no optimal design.
-    weights : ndarray, shape (k,)
-        Positive weights of those points, with sum 1.
-
-    Raises
-    ------
-    ConvergenceError
-        If the method stalls.
+    From positive weights `start` (m,). Returned are the points (k,) that may carry weight, as the others are in no
+    optimal design, and their weights, positive with sum 1.
     """
     kept = np.arange(len(points))
     iterate = _dual_feasible_start(points, start)

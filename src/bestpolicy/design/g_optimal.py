@@ -193,16 +193,9 @@ def moment_count(dimension: int) -> int:
 
 
 def drop_negligible(points: FloatArray, weights: FloatArray, share: float) -> IntArray:
-    """Points (k,) that remain when the lightest ones, holding at most `share` of the trace, are dropped.
+    """Points (k,) that remain when the lightest ones are dropped: with a sum of w_i |z_i|^2 of at most `share`.
 
-    Parameters
-    ----------
-    points : ndarray, shape (m, d)
-        Points in coordinates where M(w) is the identity.
-    weights : ndarray, shape (m,)
-        Nonnegative weights.
-    share : float
-        Bound on the sum of w_i |z_i|^2 over the points that are dropped.
+    The points (m, d) are in coordinates where M(w) is the identity.
     """
     traces = weights * squared_norms(points)
     order = np.argsort(traces, kind="stable")

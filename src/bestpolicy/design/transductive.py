@@ -66,9 +66,7 @@ class TransductiveDesign:
         return self.value / self.lower_bound - 1 if self.lower_bound > 0 else inf
 
 
-def transductive_design(
-    features: FloatArray, directions: FloatArray, *, tolerance: float = 0.05, start: FloatArray | None = None
-) -> TransductiveDesign:
+def transductive_design(features: FloatArray, directions: FloatArray, *, tolerance: float = 0.05) -> TransductiveDesign:
     """Return a design that minimises the largest variance of the given directions.
 
     Parameters
@@ -79,14 +77,12 @@ def transductive_design(
         Linear functions, divided by the accuracy that is wanted.
     tolerance : float
         Stop once the design is within this relative distance of optimal. What was reached comes with the design.
-    start : array (K,), optional
-        Weights to start from, all of them positive; uniform by default.
     """
     if features.ndim != 2 or directions.ndim != 2 or features.shape[1] != directions.shape[1] or not len(directions):
         raise InvalidInput(
             f"features (K, d) and directions (J, d) must agree in d. Got {features.shape} and {directions.shape}."
         )
-    weights = _kept_invertible(np.ones(len(features)) if start is None else start)
+    weights = _kept_invertible(np.ones(len(features)))
     variances, slopes = _slopes(features, directions, weights)
     best, value, bound = weights, inf, inf
     for power in _POWERS:

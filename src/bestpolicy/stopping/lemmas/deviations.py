@@ -238,17 +238,7 @@ def bernstein_ellipsoids(
 ) -> FloatArray:
     """Matrices M of Lemma B for the most useful scales at which its side condition holds, (scales kept, stages, d, d).
 
-    Parameters
-    ----------
-    prior : Prior
-    gram_inverse : array (stages, d, d)
-    spread : array (stages, d, d)
-        Σ̄ ≥ Σ v_i b_i b_iᵀ.
-    ranges : array (stages,)
-        Bound on |η| at each stage.
-    delta : float
-    defect : float
-        δ' of the inverse.
+    As for Lemma S, but that `spread` is Σ̄ ≥ Σ v_i b_i b_iᵀ, and `ranges` (stages,) bound |η| at each stage.
     """
     eigenvalues = prior.eigenvalues(spread)
     log_terms = np.log(2 / (prior.shares * delta))
