@@ -51,6 +51,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, log
+from typing import Any
 
 import numpy as np
 
@@ -217,6 +218,7 @@ class Refinement:
         self.laws = tally.next_counts / pulls[:, :, None]  # of the next state, as observed
 
     def verdict(self) -> Verdict:
+        """Refine until a round gains less than it costs, and conclude."""
         rule, problem, model = self.rule, self.problem, self.model
         delta, split = rule.delta, rule.split
         sampled, tally = model.sampled, self.evidence.tally
@@ -226,8 +228,7 @@ class Refinement:
         deviations = np.sqrt(sample_variances(tally, self.following, problem.continuation))
         ranges = rule.initial_ranges() * (1 + 8 * EPS)
         variances = np.broadcast_to(ranges[:, None] ** 2 / 4, tally.pulls.shape)
-        none = np.empty((0, *model.gram.shape))
-        bernstein, best = none, None
+        bernstein, best = np.empty((0, *model.gram.shape)), None
         for _ in range(_ROUNDS):
             spread = ranges[:, None, None] ** 2 / 4 * squares
             hoeffding = sub_gaussian_ellipsoids(
@@ -242,7 +243,8 @@ class Refinement:
             errors = self._errors(metrics)
             if upper is None:
                 break
-            best = (slopes, excess, upper, metrics, variances, ranges)
+            details = {"slopes": slopes, "metrics": metrics, "variances": variances, "ranges": ranges}
+            best = (excess, upper, details)
             # The smallest ellipsoid of either kind serves for what only refines.
             leading = carried[[0, len(hoeffding)]] if len(bernstein) else carried[:1]
             omega_spans = self._omega_span(upper)
@@ -354,16 +356,9 @@ class Refinement:
         deviations: FloatArray = np.sqrt(np.clip(largest, 0.0, None))
         return deviations
 
-    def _concluded(
-        self,
-        slopes: FloatArray,
-        excess: FloatArray,
-        upper: FloatArray,
-        metrics: FloatArray,
-        variances: FloatArray,
-        ranges: FloatArray,
-    ) -> Verdict:
-        problem, rival = self.problem, self.rival
+    def _concluded(self, excess: FloatArray, upper: FloatArray, details: dict[str, Any]) -> Verdict:
+        """Criteria (A) and (B), from the last round that has bounds."""
+        problem, rival, slopes = self.problem, self.rival, details["slopes"]
         optimal = bool((excess <= 0).all())
         with np.errstate(divide="ignore"):
             resolved = float((self.gaps[rival] / slopes[rival]).min()) if rival.any() else inf
@@ -381,11 +376,8 @@ class Refinement:
             action_gap(problem, np.where(problem.mask, self.propagation.q_values, -np.inf)),
             "A" if optimal else "B" if informative else "",
             propagation=self.propagation,
-            metrics=metrics,
-            variances=variances,
-            ranges=ranges,
-            slopes=slopes,
             gaps=self.gaps,
+            **details,
         )
 
     def _loss(self, upper: FloatArray, kernel: EstimatedKernel) -> float:
