@@ -32,37 +32,6 @@ Rounding = Literal["rounded", "random"]
 
 
 @dataclass(frozen=True)
-class DesignSampling:
-    """Pull pairs in the proportions of a design.
-
-    Attributes
-    ----------
-    problem : Problem
-    design : Design
-        Over the rows of ``problem.pair_features``.
-    rounding : {"rounded", "random"}
-        Deterministic rounding, which follows the design as closely as whole numbers can, or independent draws
-        from it as in the paper.
-    """
-
-    problem: Problem
-    design: Design
-    rounding: Rounding = "rounded"
-
-    def empty_tally(self) -> Tally:
-        """Return a tally of the design's pairs without samples."""
-        return Tally.empty(self.problem, self.problem.pairs[self.design.indices])
-
-    def until(self, rounds: int, tally: Tally, rng: np.random.Generator) -> Pulls:
-        """Return the pulls that lead from `tally` to `rounds` rounds; every stage pulls the same pairs."""
-        if self.rounding == "rounded":
-            counts = rounded_counts(self.design.weights, rounds) - rounded_counts(self.design.weights, tally.rounds)
-        else:
-            counts = rng.multinomial(rounds - tally.rounds, self.design.weights)
-        return Pulls(tally.pairs, np.tile(counts, (self.problem.stages, 1)))
-
-
-@dataclass(frozen=True)
 class GSS:
     """G-Sampling-and-Stop for discounted problems.
 
@@ -158,3 +127,34 @@ class GSSE(GSS):
         complexity="d H⁵ (d + log 1/δ) / (Δ+ε)²",
         reference=GSS.about.reference.replace("Algorithm 1", "Algorithm 2"),
     )
+
+
+@dataclass(frozen=True)
+class DesignSampling:
+    """Pull pairs in the proportions of a design.
+
+    Attributes
+    ----------
+    problem : Problem
+    design : Design
+        Over the rows of ``problem.pair_features``.
+    rounding : {"rounded", "random"}
+        Deterministic rounding, which follows the design as closely as whole numbers can, or independent draws
+        from it as in the paper.
+    """
+
+    problem: Problem
+    design: Design
+    rounding: Rounding = "rounded"
+
+    def empty_tally(self) -> Tally:
+        """Return a tally of the design's pairs without samples."""
+        return Tally.empty(self.problem, self.problem.pairs[self.design.indices])
+
+    def until(self, rounds: int, tally: Tally, rng: np.random.Generator) -> Pulls:
+        """Return the pulls that lead from `tally` to `rounds` rounds; every stage pulls the same pairs."""
+        if self.rounding == "rounded":
+            counts = rounded_counts(self.design.weights, rounds) - rounded_counts(self.design.weights, tally.rounds)
+        else:
+            counts = rng.multinomial(rounds - tally.rounds, self.design.weights)
+        return Pulls(tally.pairs, np.tile(counts, (self.problem.stages, 1)))
