@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 JSON_HELP = "Print one JSON value and nothing else on stdout; errors go to stderr."
 
@@ -21,6 +22,11 @@ def output(width: int = 120) -> Console:
 def notes() -> Console:
     """Return a console on stderr."""
     return Console(stderr=True, highlight=False)
+
+
+def plain(text: str) -> str:
+    """Return a stranger's text as it may be printed: what a terminal would obey or hide becomes a visible escape."""
+    return escape("".join(char if char.isprintable() else ascii(char)[1:-1] for char in text))
 
 
 def echo_json(answer: Any) -> None:

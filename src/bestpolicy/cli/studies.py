@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from math import inf
 
 import click
@@ -91,7 +90,7 @@ def studies(file: str, as_json: bool) -> None:
     """List the studies in FILE: what they ask, how far they are, how many samples they may still need."""
     listed = study_records(file)
     if as_json:
-        echo_json([asdict(record) for record in listed])
+        echo_json([record.to_dict() for record in listed])
         return
     table = Table("name", "algorithm", "ε", "δ", "samples", "certified ε", "forecast", "outcome", "begun", box=None)
     for record in listed:

@@ -5,11 +5,12 @@
 that it survives in, `listing` says what is in one.
 """
 
+from bestpolicy.study.journal import Record
 from bestpolicy.study.listing import studies
 from bestpolicy.study.queries import Query
 from bestpolicy.study.result import Outcome, Result
 from bestpolicy.study.settings import Settings
-from bestpolicy.study.store import Record
+from bestpolicy.study.store import rescue
 from bestpolicy.study.study import Study
 
-__all__ = ["Outcome", "Query", "Record", "Result", "Settings", "Study", "studies"]
+__all__ = ["Outcome", "Query", "Record", "Result", "Settings", "Study", "rescue", "studies"]

@@ -1,4 +1,7 @@
-"""Tallies, policies and decisions as plain bytes, never pickled: reading a stranger's file runs no code."""
+"""Rows of a study as plain bytes, never pickled: reading a stranger's file runs no code.
+
+Sizes that a row declares are checked against its length, and against a limit, before anything is allocated.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from bestpolicy.errors import StoreError
 from bestpolicy.samples import Tally
 
 _TALLY = b"tally 2\n"
+_LARGEST = 2**31  # bytes that the arrays of one tally may take
+_DTYPES = ("<i8", "<f8", "|b1")
 
 
 def tally_to_bytes(tally: Tally) -> bytes:
@@ -31,7 +36,7 @@ def tally_to_bytes(tally: Tally) -> bytes:
 
 
 def tally_from_bytes(data: bytes) -> Tally:
-    """Read a tally that `tally_to_bytes` wrote."""
+    """Read a tally that `tally_to_bytes` wrote; its sums were checked then, and their total is where they are used."""
     try:
         if not data.startswith(_TALLY):
             return _tally_of_the_first_version(data)
@@ -43,7 +48,18 @@ def tally_from_bytes(data: bytes) -> Tally:
         real = np.frombuffer(data, "<f8", used + stages * pairs, start + 32 + whole.nbytes).astype(np.float64)
         index, cells, counts = whole[:pairs], whole[pairs : pairs + used], whole[pairs + used :]
         return _spread((stages, pairs, states), index, cells, counts, real[:used], real[used:])
-    except (ValueError, IndexError, EOFError, TypeError) as error:
+    except (ValueError, IndexError, EOFError, TypeError, OverflowError) as error:
+        raise StoreError(f"a stored tally is damaged ({error}). Take a copy of the file that is whole.") from None
+
+
+def samples_in(data: bytes) -> int:
+    """Return the number of samples of a tally that `tally_to_bytes` wrote."""
+    if not data.startswith(_TALLY):
+        return tally_from_bytes(data).samples
+    try:
+        pairs, used = (int.from_bytes(data[start : start + 8], "little") for start in (16, 32))
+        return int(np.frombuffer(data, "<i8", used, 40 + 8 * (pairs + used)).sum())
+    except (ValueError, OverflowError) as error:
         raise StoreError(f"a stored tally is damaged ({error}). Take a copy of the file that is whole.") from None
 
 
@@ -61,27 +77,19 @@ def _spread(
     rewards: FloatArray,
     squares: FloatArray,
 ) -> Tally:
+    if 16 * prod(shape) > _LARGEST:
+        raise ValueError(f"it would take {16 * prod(shape):.2g} bytes")
     next_counts, next_rewards = np.zeros(shape, np.int64), np.zeros(shape)
     next_counts.ravel()[cells], next_rewards.ravel()[cells] = counts, rewards
-    return Tally(pairs, next_counts, next_rewards, squares.reshape(shape[:2]))
-
-
-def policy_to_bytes(policy: IntArray) -> bytes:
-    """Return a policy as NumPy bytes, in the smallest type that holds it."""
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, policy.astype(np.min_scalar_type(int(policy.max()))), allow_pickle=False)
-    return buffer.getvalue()
+    return Tally._trusted(pairs, next_counts, next_rewards, squares.reshape(shape[:2]))
 
 
 def policy_from_bytes(data: bytes) -> IntArray:
-    """Read a policy that `policy_to_bytes` wrote."""
+    """Read a policy that an older version stored."""
     try:
         return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False).astype(np.int64)
     except (ValueError, EOFError, TypeError) as error:
         raise StoreError(f"a stored policy is damaged ({error}).") from None
-
-
-_DTYPES = ("<i8", "<f8", "|b1")
 
 
 def pack(content: dict[str, Any]) -> bytes:
@@ -114,8 +122,7 @@ def unpack(data: bytes) -> dict[str, Any]:
         dtype, *shape = node["array"]
         if dtype not in _DTYPES or not all(type(size) is int and size >= 0 for size in shape):
             raise ValueError("an array of an unknown kind")
-        count = prod(shape)
-        array = np.frombuffer(data, dtype, count, start).reshape(shape)
+        array = np.frombuffer(data, dtype, prod(shape), start).reshape(shape)
         start += array.nbytes
         return array.astype(array.dtype.newbyteorder("="))
 
