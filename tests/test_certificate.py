@@ -16,14 +16,14 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.algorithms import Adaptive, Tight
-from bestpolicy.algorithms.anytime import whitened_problem
+from bestpolicy.algorithms.tight import whitened_problem
 from bestpolicy.certificate import make_certificate
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.stopping import lags
 from bestpolicy.stopping.evidence import Evidence
-from bestpolicy.stopping.lemmas.ellipsoids import SHARES
-from bestpolicy.stopping.past import LAG_SHARES
-from bestpolicy.stopping.verdict import Split
+from bestpolicy.stopping.lags import LAG_SHARES
+from bestpolicy.stopping.lemmas.deviations import SHARES
+from bestpolicy.stopping.tight import Split
 from bestpolicy.verification import protocol, verify, verify_text
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.reading import VERSION, Rejected, digest
@@ -111,9 +111,9 @@ def test_all_theorems_of_a_lag_are_reproduced(monkeypatch):
     seen = []
 
     def spy(self, look=lags.Schedule.look):
-        found = look(self)
-        seen.extend((one.verdict, one.proof) for one in found if one.verdict.epsilon < inf and one.proof.past.number)
-        return found
+        statements = look(self)
+        seen.extend((verdict, proof) for verdict, proof in statements if verdict.epsilon < inf and proof.past.number)
+        return statements
 
     monkeypatch.setattr(lags.Schedule, "look", spy)
     mdp = bp.instances.ball(states=40, actions=3, dimension=4, seed=0, discount=0.8)
@@ -131,7 +131,7 @@ def test_all_theorems_of_a_lag_are_reproduced(monkeypatch):
 def test_the_format_fixes_the_shares_that_the_rules_use():
     np.testing.assert_allclose(protocol.main_shares(), SHARES, rtol=1e-12)
     np.testing.assert_array_equal(protocol.LAG_SHARES, LAG_SHARES)
-    assert {rule.theorem: part for rule, part in lags.RULES} == protocol.shares_of(VERSION)
+    assert {letter: part for letter, (_, part) in lags.RULES.items()} == protocol.shares_of(VERSION)
     for version in range(1, VERSION + 1):
         assert protocol.shares_of(version).keys() <= protocol.THEOREMS.keys()
         assert sum(protocol.shares_of(version).values()) == pytest.approx(1.0)

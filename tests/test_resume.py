@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import bestpolicy as bp
-from bestpolicy.algorithms import GSS, Adaptive, Tight
-from bestpolicy.algorithms import sampling as sampling_module
-from bestpolicy.stopping import PaperRule
+from bestpolicy.algorithms import GSS, Adaptive, Tight, protocol
+from bestpolicy.stopping.paper import PaperTest
 from bestpolicy.stopping.tight import TightTest
 from bestpolicy.study.encoding import pack, unpack
 from tests.journals import rewrite
@@ -35,7 +34,7 @@ def test_nothing_is_worked_out_again(tmp_path, monkeypatch, algorithm):
     study.close()
 
     called = []
-    for owner, name in ((TightTest, "look"), (PaperRule, "check"), (sampling_module, "g_optimal_design")):
+    for owner, name in ((TightTest, "look"), (PaperTest, "look"), (protocol, "g_optimal_design")):
         monkeypatch.setattr(owner, name, lambda *args, name=name, **named: called.append(name))
     again = bp.Study.resume(store)
     assert called == []

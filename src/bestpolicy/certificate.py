@@ -159,10 +159,9 @@ def _proof(problem: Problem, proof: Proof, parameters: dict[str, Any]) -> dict[s
         "design_weights": _encoded(design.weights, "<f8"),
         "samples": _samples(proof),
     }
-    if proof.past is None:
+    if proof.past is None or proof.past.prior is None:
         return shared
-    past, span = proof.past, proof.value_span
-    prior = past.prior
+    past, prior, span = proof.past, proof.past.prior, proof.value_span
     return shared | {
         "prior": {
             "base": _encoded(prior.base, "<f8"),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bestpolicy._numerics.inputs import function, number, whole
-from bestpolicy._numerics.threads import one_thread
+from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from bestpolicy._numerics.inputs import file_path, whole, word
-from bestpolicy._numerics.threads import one_thread
+from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
 from bestpolicy.algorithms.protocol import Run, Task
 from bestpolicy.certificate import Origin
