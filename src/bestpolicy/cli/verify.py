@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import click
 
-from bestpolicy.cli.console import JSON_HELP, echo_json
+from bestpolicy.cli import options
+from bestpolicy.cli.console import NOT_VALID, echo_json, say
 from bestpolicy.instances.loading import load_model
 from bestpolicy.verification import verify as check_certificate
 
-NOT_VALID = 1
-
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("file")
 @click.option("--model", help="The true model, if it is known: also compute the policy's true loss.")
-@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+@options.as_json
 def verify(file: str, model: str | None, as_json: bool) -> int:
     """Check a certificate FILE: recompute from it alone that the policy is as good as it says.
 
     Exit codes: 0 valid, 1 not valid, 2 the file cannot be read.
     """
-    found = check_certificate(file, None if model is None else load_model(model))
+    verdict = check_certificate(file, None if model is None else load_model(model))
     if as_json:
-        echo_json(found.to_dict())
+        echo_json(verdict.to_dict())
     else:
-        click.echo(str(found))
-        for item in found.trusted if found.valid else []:
-            click.echo(f"  taken on trust: {item}")
-    return 0 if found.valid else NOT_VALID
+        say(verdict)
+        for item in verdict.trusted if verdict.valid else []:
+            say(f"  taken on trust: {item}")
+    return 0 if verdict.valid else NOT_VALID

@@ -20,7 +20,7 @@ from math import isfinite
 from os import PathLike
 from typing import Any, TypeVar
 
-from bestpolicy._numerics.inputs import number, whole
+from bestpolicy._numerics.inputs import file_path, number, whole
 from bestpolicy._version import __version__
 from bestpolicy.algorithms import ALGORITHMS, Algorithm
 from bestpolicy.comparison.comparison import Comparison, InstanceBound, Skipped, Summary, Trial
@@ -91,6 +91,7 @@ def compare(
     max_seconds = None if max_seconds is None else number("max_seconds", max_seconds, above=0)
     workers = None if workers is None else whole("workers", workers, 1)
     bound_seconds = number("bound_seconds", bound_seconds, above=0)
+    store = None if store is None else file_path("store", store)
     if executor is not None and workers is not None:
         raise InvalidInput("give an executor or a number of workers, not both.")
     mdps = _by_name([_load(model) for model in _several(models)], lambda mdp: mdp.name, "models")
