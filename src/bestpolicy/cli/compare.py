@@ -28,7 +28,9 @@ _WIDE = 100
 )
 @options.epsilon
 @options.delta
-@click.option("--runs", type=options.Count(), default=10, show_default=True, help="Of each algorithm on each model.")
+@click.option(
+    "--runs", type=options.Count(1, 10**5), default=10, show_default=True, help="Of each algorithm on each model."
+)
 @click.option(
     "--seed", type=options.Count(0), default=0, show_default=True, help="Of the first run; the next has the next."
 )

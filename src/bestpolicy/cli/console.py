@@ -50,8 +50,9 @@ def output(width: int = 120) -> Console:
 
 
 def notes() -> Console:
-    """Return a console on stderr."""
-    return _PlainConsole(stderr=True)
+    """Return a console on stderr, whose lines are folded on terminals only."""
+    console = _PlainConsole(stderr=True)
+    return console if console.is_terminal else _PlainConsole(stderr=True, width=10_000)
 
 
 def styled(*parts: tuple[object, str]) -> Text:

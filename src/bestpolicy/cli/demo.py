@@ -42,9 +42,7 @@ _BOUND_SECONDS = 0.5
 
 
 @click.command()
-@click.option(
-    "--output", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True
-)
+@click.option("--output", "folder", type=options.NewFolder(), default="results", show_default=True)
 @click.option("--delta", type=options.Number(above=0, below=1), default=0.05, show_default=True)
 @click.option("--seed", type=options.Count(0), default=0, show_default=True)
 def demo(folder: Path, delta: float, seed: int) -> int:

@@ -61,7 +61,9 @@ def design(model: str, tolerance: float, as_json: bool) -> None:
 @click.command()
 @click.argument("model")
 @click.option(
-    "--samples", type=options.Count(), help="Also simulate each pair this often and test linearity from samples."
+    "--samples",
+    type=options.Count(1, 10**12),
+    help="Also simulate each pair this often and test linearity from samples.",
 )
 @click.option("--seed", type=options.Count(0), default=0, show_default=True, help="Of those samples.")
 @options.as_json

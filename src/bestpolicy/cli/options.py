@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -72,6 +73,19 @@ class NewFile(click.ParamType[str]):
         if why:
             raise InvalidInput(f"cannot write {path}: {why}. Give the path of a file, in a folder that exists.")
         return path
+
+
+class NewFolder(click.ParamType[Path]):
+    """The path of a folder, which may not exist yet."""
+
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Check the path without leaving a trace."""
+        folder = Path(file_path(_name(param), value))
+        if folder.exists() and not folder.is_dir():
+            raise InvalidInput(f"{folder} is not a folder. Give the path of one, or of a new one.")
+        return folder
 
 
 def _why_not_writable(path: str) -> str:

@@ -53,7 +53,7 @@ def resume(
         record = store.read(store.find(name))
     if certificate is not None and record.settings.algorithm in ALGORITHMS:
         require_proof(ALGORITHMS[record.settings.algorithm]())
-    source = model or record.settings.origin.get("model", "")
+    source = record.settings.origin.get("model", "") if model is None else model
     mdp = _model_of(record, file, source, needed=model is not None or not has_ended(record, max_samples))
     with reading_progress(notes()) as progress:
         study = Study.resume(file, record.name, max_samples=max_samples, progress=progress)
