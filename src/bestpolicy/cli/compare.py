@@ -111,7 +111,7 @@ def compare_command(
 def print_comparison(console: Console, found: Comparison) -> None:
     """Print one table per instance."""
     settings = found.settings
-    console.print(f"ε = {settings['epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each")
+    console.print(f"ε = {settings['asked_epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each")
     bounds = {bound.instance: bound for bound in found.lower_bounds}
     for instance in settings["instances"]:
         name = instance["name"]

@@ -100,7 +100,7 @@ def silence(stream: TextIO) -> None:
 
 def _spell(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    return "".join(map(_in_ascii, error.object[error.start : error.end])), error.end
+    return "".join(map(_in_ascii, error.object[error.start : error.end])).replace("^-^", "^-"), error.end
 
 
 def _in_ascii(letter: str) -> str:
@@ -110,4 +110,6 @@ def _in_ascii(letter: str) -> str:
     if name.startswith("GREEK ") and " LETTER " in name:
         word = name.split(" LETTER ")[1].split()[0]
         return word.capitalize() if "CAPITAL" in name else word.lower()
-    return simpler if simpler.isascii() else letter.encode("unicode_escape").decode("ascii")
+    if simpler.isascii():
+        return "^" * name.startswith("SUPERSCRIPT ") + simpler
+    return letter.encode("unicode_escape").decode("ascii")

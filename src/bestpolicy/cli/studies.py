@@ -20,7 +20,6 @@ from bestpolicy.study import Record, Study
 from bestpolicy.study import studies as study_records
 from bestpolicy.study.claim import at_most
 from bestpolicy.study.store import Store
-from bestpolicy.study.study import has_ended
 
 
 @click.command()
@@ -54,37 +53,37 @@ def resume(
     if certificate is not None and record.settings.algorithm in ALGORITHMS:
         require_proof(ALGORITHMS[record.settings.algorithm]())
     source = record.settings.origin.get("model", "") if model is None else model
-    mdp = _model_of(record, file, source, needed=model is not None or not has_ended(record, max_samples))
+    mdp, why_not = _model_of(record, file, source)
+    if why_not and (record.result is None or model is not None or max_samples is not None):
+        raise InvalidInput(why_not)  # before the file has a new budget
     with reading_progress(notes()) as progress:
         study = Study.resume(file, record.name, max_samples=max_samples, progress=progress)
     try:
+        if why_not and not study.done:
+            raise InvalidInput(why_not)
         return run_study(study, mdp, source, file, max_seconds, workers, certificate, as_json)
     finally:
         study.close()
 
 
-def _model_of(record: Record, file: str, source: str, needed: bool) -> LinearMDP | None:
-    """Load the model of a study; one that has ended can do without it."""
-    origin, why = record.settings.origin, ""
+def _model_of(record: Record, file: str, source: str) -> tuple[LinearMDP | None, str]:
+    """Load the model of a study, or say why that cannot be done."""
+    origin = record.settings.origin
     if "model" not in origin:
-        why = (
+        return None, (
             f"{file} was not written by 'bestpolicy identify', so its simulator is not known here. Go on in Python: "
             f"bestpolicy.drive(bestpolicy.Study.resume({file!r}), your_simulator)."
         )
-    else:
-        try:
-            mdp = load_model(source)
-            if mdp.fingerprint == origin["fingerprint"]:
-                return mdp
-            why = (
-                f"{source} is not the model of this study: its features, theta, mu or discount differ from those at "
-                "the beginning. Give the file as it was (--model PATH), or begin a new study."
-            )
-        except InvalidInput as error:
-            why = f"the model of this study cannot be loaded: {error} If it has moved: --model PATH."
-    if needed:
-        raise InvalidInput(why)
-    return None
+    try:
+        mdp = load_model(source)
+    except InvalidInput as error:
+        return None, f"the model of this study cannot be loaded: {error} If it has moved: --model PATH."
+    if mdp.fingerprint == origin["fingerprint"]:
+        return mdp, ""
+    return None, (
+        f"{source} is not the model of this study: its features, theta, mu or discount differ from those at the "
+        "beginning. Give the file as it was (--model PATH), or begin a new study."
+    )
 
 
 @click.command()

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from bestpolicy._numerics.inputs import file_path, number, whole
 from bestpolicy._version import __version__
 from bestpolicy.algorithms import ALGORITHMS, Algorithm
-from bestpolicy.comparison.comparison import Comparison, InstanceBound, Skipped, Summary, Trial
+from bestpolicy.comparison.comparison import Comparison, InstanceBound, Skipped, Summary, Trial, up_to_date
 from bestpolicy.comparison.work import Bound, Progress, Run, Task, carry_out, parameters
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.instances.loading import load_model
@@ -124,9 +124,9 @@ def compare(
         elif "cannot" in record:
             skipped.setdefault((task.instance, task.name), record["cannot"])
         else:
-            rows.append(Trial(task.name, task.instance, task.seed, task.epsilon, task.delta, **record))
+            rows.append(Trial(task.name, task.instance, task.seed, task.epsilon, task.delta, **up_to_date(record)))
     settings = {
-        "epsilon": epsilon,
+        "asked_epsilon": epsilon,
         "delta": delta,
         "runs": runs,
         "seed": seed,

@@ -205,7 +205,7 @@ class Study:
             _check_budget(max_samples, record)
             study = cls._from_record(record, problem, algorithm, max_samples)
             study._store = store
-            if has_ended(record, max_samples):
+            if _has_ended(record, max_samples):
                 checks = reader.trace(number_in_file)
                 if len(checks) == len(record.checks):
                     own_data = reader.own_data(number_in_file)
@@ -569,7 +569,7 @@ def _replaced(gone: dict[str, Any]) -> str:
     return f"Study has no argument {name!r}. It takes {', '.join(known)}.{did_you_mean(name, known)}"
 
 
-def has_ended(record: Record, max_samples: int | None) -> bool:
+def _has_ended(record: Record, max_samples: int | None) -> bool:
     """Whether nothing more is to be simulated, so that the file knows everything."""
     if record.result is None:
         return False
