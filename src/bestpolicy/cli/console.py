@@ -104,7 +104,7 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
 
 
 def _in_ascii(letter: str) -> str:
-    name, simpler = unicodedata.name(letter, ""), unicodedata.normalize("NFKC", letter)
+    name, simpler = unicodedata.name(letter, ""), unicodedata.normalize("NFKC", letter).replace("−", "-")
     if letter in _SPELLED:
         return _SPELLED[letter]
     if name.startswith("GREEK ") and " LETTER " in name:

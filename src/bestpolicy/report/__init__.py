@@ -178,6 +178,7 @@ def describe_study(
         layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""), account.labels)
     else:
         layout = grid if isinstance(grid, Grid) else Grid(*grid)
+        layout.require_room(account.problem.states)
     return study_part(account, mdp=mdp, lower_bound=bound, rounds_bound=in_rounds, grid=layout)
 
 

@@ -59,7 +59,7 @@ def _template(jinja2: Any) -> Any:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
-        finalize=lambda value: plain(value) if type(value) is str else value,  # not what is marked as safe
+        finalize=lambda value: value if hasattr(value, "__html__") else plain(value),  # but not what is marked as safe
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
