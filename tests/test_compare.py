@@ -87,7 +87,7 @@ def test_rows_are_those_of_single_runs():
         method = "gss" if row.algorithm == "gss" else OTHER
         result = bp.identify(bp.ExactSimulator(truth), **ASKED, algorithm=method, seed=row.seed)
         assert (row.samples, row.certified) == (result.samples, result.certified)
-        assert row.certified_epsilon == result.epsilon
+        assert row.epsilon == result.epsilon
         assert row.loss == pytest.approx(truth.loss(result.policy), abs=1e-12)
         assert row.outcome == "certified"
 
@@ -193,7 +193,7 @@ def test_a_worker_that_dies_is_an_error_with_a_remedy():
 
 def test_json_round_trip(tmp_path):
     found = bp.compare("two-state", ["gss", "tight", "gss-e"], **ASKED, runs=2, max_samples=500)
-    assert found.rows[0].certified_epsilon is None  # nothing is known of it, and NaN is not JSON
+    assert found.rows[0].epsilon is None  # nothing is known of it, and NaN is not JSON
     found.save(tmp_path / "found.json")
 
     def refuse(constant: str) -> None:
@@ -201,17 +201,38 @@ def test_json_round_trip(tmp_path):
 
     content = json.loads((tmp_path / "found.json").read_text(), parse_constant=refuse)
     assert content["format"] == "bestpolicy comparison"
-    assert content["version"] == 1
+    assert content["version"] == 2
     assert content["summary"] == [asdict(entry) for entry in found.summary]
     assert bp.Comparison.load(tmp_path / "found.json") == found
     found.save(tmp_path / "found.csv")
     with open(tmp_path / "found.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["samples"]) for row in rows] == [row.samples for row in found.rows]
-    assert rows[0]["certified_epsilon"] == ""
+    assert rows[0]["epsilon"] == ""
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": "bestpolicy comparison", "version": 2}', None])
+def test_files_of_the_first_version_open(tmp_path):
+    """There `epsilon` was what was asked, and `certified_epsilon` what is certified."""
+    path = Path(__file__).parent / "data" / "comparison-1.json"
+    old, found = json.loads(path.read_text()), bp.Comparison.load(path)
+    assert found.settings["asked_epsilon"] == old["settings"]["epsilon"] == 0.3
+    assert [row.epsilon for row in found.rows] == [row["certified_epsilon"] for row in old["rows"]]
+    assert {row.asked_epsilon for row in found.rows} == {0.3}
+    assert [asdict(entry) for entry in found.summary] == old["summary"]
+    assert "median calls" in bp.report.report_page(path)
+
+    options = {**ASKED, "runs": 2, "store": tmp_path / "runs.db", "lower_bounds": False}
+    first = bp.compare("two-state", "tight", **options)
+    with sqlite3.connect(tmp_path / "runs.db") as file:
+        finished = file.execute("SELECT key, record FROM finished").fetchall()
+    file.close()
+    with Ledger(tmp_path / "runs.db") as ledger:
+        for key, record in finished:
+            ledger.put(key, json.loads(record.replace('"epsilon"', '"certified_epsilon"')))
+    assert bp.compare("two-state", "tight", **options) == first  # seconds too: nothing was run
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": "bestpolicy comparison", "version": 3}', None])
 def test_other_files_are_refused(tmp_path, text):
     path = tmp_path / "other.json"
     if text is not None:

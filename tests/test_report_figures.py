@@ -265,7 +265,7 @@ def test_any_name_is_drawn_literally():
         assert "<script" not in svg
         assert "\x00" not in svg
         assert len(svg) < 60_000
-        for literal in ("$x^2$ and $", "&lt;script&gt;", "a b c", "中文", r"\$\frac"):
+        for literal in ("$x^2$ and $", "&lt;script&gt;", r"a\x00b\nc", "中文", r"\$\frac"):
             assert svg.count(literal) >= 2  # in the picture and in its description
 
 

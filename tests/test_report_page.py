@@ -153,7 +153,7 @@ def test_the_winner_of_a_comparison():
 
 
 def trial(algorithm: str, instance: str, samples: int, seed: int = 0, **other) -> Trial:
-    known = {"epsilon": 0.1, "delta": 0.05, "loss": 0.01 * seed, "certified": True, "certified_epsilon": 0.09}
+    known = {"asked_epsilon": 0.1, "delta": 0.05, "loss": 0.01 * seed, "certified": True, "epsilon": 0.09}
     return Trial(
         algorithm, instance, seed, samples=samples, **(known | {"outcome": "certified", "seconds": 0.1} | other)
     )
@@ -493,7 +493,13 @@ def comparison() -> bp.Comparison:
         for seed in range(3)
     ]
     return bp.Comparison(
-        {"epsilon": 0.1, "delta": 0.05, "instances": [{"name": "queue"}], "max_samples": 10**6, "interrupted": False},
+        {
+            "asked_epsilon": 0.1,
+            "delta": 0.05,
+            "instances": [{"name": "queue"}],
+            "max_samples": 10**6,
+            "interrupted": False,
+        },
         tuple(trials),
         (Skipped("gss-e", "queue", "it is for episodic problems."),),
         (InstanceBound("queue", 50.0, "x"), InstanceBound("river", None, "x")),
@@ -525,10 +531,10 @@ def test_a_comparison_tells_of_failures_and_of_what_is_missing():
 @pytest.mark.parametrize(
     ("change", "words_"),
     [
-        ({"version": 2}, "version 2"),
+        ({"version": 3}, "version 3"),
         ({"rows": 3}, "'rows' must be a list"),
         ({"settings": None}, "'settings' must be"),
-        ({"rows": [{"algorithm": "a"}]}, "entry 0 of 'rows' lacks 'certified'"),
+        ({"rows": [{"algorithm": "a"}]}, "entry 0 of 'rows' lacks 'asked_epsilon'"),
         ({"rows": [asdict(trial("a", "b", 1)) | {"samples": "many"}]}, "'samples' must be of type int"),
         ({"rows": [asdict(trial("a", "b", 1)) | {"loss": inf}]}, "'loss' must be of type float"),
         ({"skipped": [{"algorithm": "a", "instance": "b", "reason": "c", "more": 1}]}, "has 'more' besides"),

@@ -68,4 +68,10 @@ def one_line(error: Exception) -> str:
     return " ".join(text.split())
 
 
+def plain(text: object) -> str:
+    """Return someone's text so that it can be shown: what would steer a terminal, or hide, becomes its escape."""
+    shown = (c if c.isprintable() or c == "\xa0" else c.encode("unicode_escape").decode("ascii") for c in str(text))
+    return "".join(shown)
+
+
 __all__ = ["BestPolicyError", "ConvergenceError", "InvalidInput", "SimulatorError", "StoreError"]

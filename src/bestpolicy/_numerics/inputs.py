@@ -90,7 +90,9 @@ def function(name: str, value: Any, call: str) -> Any:
 
 def file_path(name: str, value: Any) -> str | PathLike[str]:
     """Return the path of a file."""
-    if not isinstance(value, str | PathLike) or not str(value).strip():
+    text = str(value).strip()
+    odd = not text or "\0" in text or text == ":memory:" or text.startswith("file:")  # SQLite has its own use for them
+    if odd or not isinstance(value, str | PathLike):
         raise InvalidInput(f"{name} must be the path of a file. Got {value!r} instead.")
     return value
 

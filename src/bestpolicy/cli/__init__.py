@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 import click
 
@@ -10,6 +11,7 @@ from bestpolicy._version import __version__
 from bestpolicy.cli.algorithms import algorithms_command
 from bestpolicy.cli.bounds import bounds
 from bestpolicy.cli.compare import compare_command
+from bestpolicy.cli.console import BAD_INPUT, INTERRUPTED, prepare_streams, say, silence
 from bestpolicy.cli.demo import demo
 from bestpolicy.cli.identify import identify
 from bestpolicy.cli.inspect import check, design, instances
@@ -17,9 +19,6 @@ from bestpolicy.cli.report import report, watch
 from bestpolicy.cli.studies import resume, studies
 from bestpolicy.cli.verify import verify
 from bestpolicy.errors import BestPolicyError
-
-BAD_INPUT = 2
-INTERRUPTED = 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -31,8 +30,8 @@ def commands() -> None:
 
     \b
       features  (S,A,d)            discount or horizon  one number
-      theta     (d,)  or (H,d)     rewards features·theta in [0, 1]
-      mu        (S,d) or (H,S,d)   probabilities of the next state features·mu
+      theta     (d,)  or (H,d)     rewards features @ theta in [0, 1]
+      mu        (S,d) or (H,S,d)   probabilities of the next state features @ mu
       mask      (S,A), optional: which actions are allowed
     where H is the horizon of an episodic problem.
 
@@ -52,26 +51,40 @@ commands.add_command(compare_command)
 
 def main() -> None:
     """Run a command; bad input prints one line that begins with ``Error:`` and exits with 2."""
+    prepare_streams()
+    status = 0
+    try:
+        status = _run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout)
+    except OSError as error:
+        silence(sys.stdout)
+        status = _fail(f"the output cannot be written: {error.strerror or error}. Send it to a disk with room.")
+    sys.exit(status)
+
+
+def _run() -> int:
     try:
         status = commands.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        sys.exit(0)
+        for line in error.format_message().splitlines():
+            say(line)
+        return 0
     except click.ClickException as error:
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "bestpolicy"
         message = error.format_message()
-        _fail(f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} See '{command} --help'.")
+        return _fail(f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} See '{command} --help'.")
     except BestPolicyError as error:
-        _fail(_as_typed(str(error)))
+        return _fail(_as_typed(str(error)))
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted.", err=True)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.exit(0)
+        say("Interrupted.", err=True)
+        return INTERRUPTED
     except OSError as error:
-        where = "" if error.filename is None else f"{error.filename}: "
-        _fail(f"{where}{error.strerror or error}. Give a path that exists and may be written, on a disk with room.")
-    sys.exit(status if isinstance(status, int) else 0)
+        if error.filename is None:
+            raise
+        return _fail(f"{error.filename}: {error.strerror}. Give a path that exists and may be written, with room.")
+    return status if isinstance(status, int) else 0
 
 
 def _as_typed(message: str) -> str:
@@ -81,9 +94,10 @@ def _as_typed(message: str) -> str:
     return options.get(name, name) + space + rest
 
 
-def _fail(message: str) -> None:
-    click.echo("Error: " + " ".join(message.split()), err=True)
-    sys.exit(BAD_INPUT)
+def _fail(message: str) -> int:
+    with suppress(OSError):  # without a place for it, the exit code must do
+        say("Error: " + " ".join(message.split()), err=True)
+    return BAD_INPUT
 
 
 __all__ = ["commands", "main"]

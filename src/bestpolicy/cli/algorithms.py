@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, fields, is_dataclass
 from inspect import getdoc
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
-from rich.text import Text
 
 from bestpolicy.algorithms import ALGORITHMS, Algorithm
-from bestpolicy.cli.console import output
+from bestpolicy.cli import options
+from bestpolicy.cli.console import echo_json, output, styled
 from bestpolicy.comparison.work import parameters
 from bestpolicy.errors import InvalidInput, did_you_mean
 
 
 @click.command("algorithms")
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+@options.as_json
 def algorithms_command(name: str | None, as_json: bool) -> None:
     """List the algorithms: setting, assumption, guarantee, order of samples, reference; or all of NAME.
 
-    S, A: states and actions; d: dimension of the features; γ, H: discount, horizon; Δ: gap.
+    S, A: states and actions; d: dimension of the features; gamma, H: discount, horizon; Delta: gap.
     """
     if name is not None and name not in ALGORITHMS:
         raise InvalidInput(
@@ -32,7 +31,7 @@ def algorithms_command(name: str | None, as_json: bool) -> None:
         )
     if as_json:
         entries = [_entry(kind) for kind in ALGORITHMS.values()]
-        click.echo(json.dumps(entries if name is None else _entry(ALGORITHMS[name]), allow_nan=False))
+        echo_json(entries if name is None else _entry(ALGORITHMS[name]))
     elif name is None:
         print_all(output())
     else:
@@ -47,7 +46,7 @@ def print_all(console: Console) -> None:
     for kind in ALGORITHMS.values():
         about = kind.about
         where = "discounted, episodic" if " or " in about.setting else about.setting
-        name = Text(kind.name, style="bold").append(f"\n{where}\n{about.features}", style="not bold dim")
+        name = Group(styled((kind.name, "bold")), styled((where, "dim")), styled((about.features, "dim")))
         facts = {
             "promises": about.guarantee,
             "assumes": about.assumption,
@@ -66,7 +65,7 @@ def _lines(facts: dict[str, str]) -> Table:
     lines.add_column(overflow="fold")
     for what, text in facts.items():
         if text:
-            lines.add_row(what, Text(text))
+            lines.add_row(what, text)
     return lines
 
 
@@ -84,12 +83,12 @@ def print_one(console: Console, kind: type[Algorithm]) -> None:
         "at any time": "yes: a budget may end anywhere" if kind.anytime else "no: samples come in fixed batches",
         "own data": "accepted" if kind.takes_own_data else "not accepted",
     }
-    console.print(Text(kind.name, style="bold") + Text(f": {(getdoc(kind) or '').splitlines()[0]}", style=""))
+    console.print(styled((kind.name, "bold"), (f": {(getdoc(kind) or '').splitlines()[0]}", "")))
     console.print(_lines(facts))
     if is_dataclass(kind) and fields(kind):
         table = Table("parameter", "default", "", box=None, padding=(0, 2, 0, 0), title_justify="left")
         for field in fields(kind):
-            table.add_row(field.name, Text(repr(field.default)), Text(_explanation(kind, field.name)))
+            table.add_row(field.name, repr(field.default), _explanation(kind, field.name))
         console.print()
         console.print(table)
 

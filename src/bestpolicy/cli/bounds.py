@@ -9,11 +9,12 @@ from typing import Any
 import click
 from rich.table import Table
 
-from bestpolicy._numerics.inputs import number
 from bestpolicy.bounds.certified import LowerBound
 from bestpolicy.bounds.lower import Progress, lower_bound
 from bestpolicy.bounds.summary import summarise, table_rows
-from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
+from bestpolicy.cli import options
+from bestpolicy.cli.console import echo_json, notes, output
+from bestpolicy.cli.progress import changing_line
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
@@ -21,24 +22,18 @@ from bestpolicy.mdp import LinearMDP
 
 @click.command()
 @click.argument("model")
-@click.option("--epsilon", type=float, required=True, help="How far from optimal the policy may be; 0 for optimal.")
-@click.option("--delta", type=float, required=True, help="Allowed probability of error, between 0 and 1.")
-@click.option("--max-seconds", type=float, default=60.0, show_default=True, help="Give the best bound found by then.")
-@click.option("--tolerance", type=float, default=1e-3, show_default=True, help="Stop at this relative search gap.")
+@options.epsilon
+@options.delta
 @click.option(
-    "--rewards",
-    type=click.Choice(["bernoulli", "deterministic"]),
-    default="bernoulli",
-    show_default=True,
-    help="Law of the rewards around their means.",
+    "--max-seconds", type=options.Number(above=0), default=60.0, show_default=True, help="Give the best bound by then."
 )
+@click.option(
+    "--tolerance", type=options.Number(above=0), default=1e-3, show_default=True, help="Stop at this relative gap."
+)
+@options.rewards
 @click.option("--literature", is_flag=True, help="List the worst-case bounds of the literature too.")
-@click.option(
-    "--figure",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Picture to write (SVG, PNG); needs bestpolicy[report].",
-)
-@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+@click.option("--figure", type=options.NewFile(), help="Picture to write (SVG, PNG, PDF); needs bestpolicy[report].")
+@options.as_json
 def bounds(
     model: str,
     epsilon: float,
@@ -47,7 +42,7 @@ def bounds(
     tolerance: float,
     rewards: Any,
     literature: bool,
-    figure: Path | None,
+    figure: str | None,
     as_json: bool,
 ) -> None:
     """Bound the samples that any algorithm needs on MODEL, on average, to be (EPSILON, DELTA)-correct.
@@ -57,18 +52,15 @@ def bounds(
     equally often, in rounds of one call per step. Ctrl-C ends the search; the best bounds so far are printed.
     """
     mdp = load_model(model)
-    number("max_seconds", max_seconds, above=0)
-    number("tolerance", tolerance, above=0)
-    if figure is not None and find_spec("matplotlib") is None:  # not after the search
-        raise InvalidInput("--figure needs matplotlib: pip install 'bestpolicy[report]'.")
-    err = notes()
-    with err.status("searching for alternatives …") if err.is_terminal else _Quiet() as status:
+    if figure is not None:
+        _check_figure(figure)  # not after the search
+    with changing_line(notes()) as show:
 
-        def show(progress: Progress) -> None:
-            status.update(f"T ≥ {progress.characteristic_time:.4g} from {progress.alternatives} alternatives")
+        def follow(progress: Progress) -> None:
+            show(f"T ≥ {progress.characteristic_time:.4g} from {progress.alternatives} alternatives")
 
         bound = lower_bound(
-            mdp, epsilon, delta, tolerance=tolerance, max_seconds=max_seconds, rewards=rewards, callback=show
+            mdp, epsilon, delta, tolerance=tolerance, max_seconds=max_seconds, rewards=rewards, callback=follow
         )
     if figure is not None:
         _draw(mdp, bound, figure)
@@ -87,25 +79,14 @@ def bounds(
     console.print(f"{bound.reason} after {bound.seconds:.1f} s. {bound.assumptions}")
 
 
-class _Quiet:
-    """A status line that nobody sees."""
-
-    def __enter__(self) -> _Quiet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def update(self, text: str) -> None:
-        """Say nothing."""
+def _check_figure(path: str) -> None:
+    if find_spec("matplotlib") is None:
+        raise InvalidInput("--figure needs matplotlib: pip install 'bestpolicy[report]'.")
+    if Path(path).suffix not in (".svg", ".png", ".pdf"):
+        raise InvalidInput(f"figure must end with .svg, .png or .pdf. Got {path!r} instead.")
 
 
-def _draw(mdp: LinearMDP, bound: LowerBound, path: Path) -> None:
+def _draw(mdp: LinearMDP, bound: LowerBound, path: str) -> None:
     from bestpolicy.report.figures import bounds_figure
 
-    try:
-        bounds_figure(mdp, bound).savefig(path)
-    except InvalidInput:
-        raise
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot write {path}: {error}. Give a file that ends in .svg, .png or .pdf.") from None
+    bounds_figure(mdp, bound).savefig(path)

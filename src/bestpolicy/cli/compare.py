@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from bestpolicy.cli.console import notes, output
-from bestpolicy.cli.counts import Count
-from bestpolicy.cli.progress import progress_bar
+from bestpolicy.cli import options
+from bestpolicy.cli.console import BAD_INPUT, INTERRUPTED, echo_json, notes, output, say, styled
+from bestpolicy.cli.progress import work_progress
 from bestpolicy.comparison import Comparison, Summary, compare
 from bestpolicy.errors import InvalidInput
 
-BAD_INPUT = 2
-INTERRUPTED = 130
 _WIDE = 100
 
 
@@ -31,16 +26,20 @@ _WIDE = 100
     show_default=True,
     help="Which ones, with commas (see `bestpolicy algorithms`), or all that fit.",
 )
-@click.option("--epsilon", type=float, required=True, help="How far from optimal a policy may be; 0 for optimal.")
-@click.option("--delta", type=float, required=True, help="Allowed probability of error, between 0 and 1.")
-@click.option("--runs", type=Count(), default=10, show_default=True, help="Of each algorithm on each model.")
-@click.option("--seed", type=Count(), default=0, show_default=True, help="Of the first run; the next has the next.")
-@click.option("--max-samples", type=Count(), help="Budget of simulator calls of a run, e.g. 1e8.")
-@click.option("--max-seconds", type=float, help="Budget of time of a run.")
-@click.option("--workers", type=Count(), help="Run on this many processes; the rows do not depend on it.")
-@click.option("--store", type=click.Path(dir_okay=False), help="File in which finished runs survive (SQLite).")
-@click.option("--output", "target", type=click.Path(dir_okay=False), help="File to write, .json or .csv.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@options.epsilon
+@options.delta
+@click.option(
+    "--runs", type=options.Count(1, 10**5), default=10, show_default=True, help="Of each algorithm on each model."
+)
+@click.option(
+    "--seed", type=options.Count(0), default=0, show_default=True, help="Of the first run; the next has the next."
+)
+@options.max_samples
+@options.max_seconds
+@options.workers("Run on this many processes; the rows do not depend on it.")
+@click.option("--store", type=options.NewFile(), help="File in which finished runs survive (SQLite).")
+@click.option("--output", "target", type=options.NewFile(), help="File to write, .json or .csv.")
+@options.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print one row per run as CSV and nothing else.")
 @click.option("--no-bounds", is_flag=True, help="Leave out the lower bounds (up to 20 s for each model).")
 def compare_command(
@@ -70,9 +69,10 @@ def compare_command(
     """
     if as_json and as_csv:
         raise InvalidInput("choose one of --json and --csv.")
-    _check_target(target)
+    if target is not None and Path(target).suffix not in (".json", ".csv"):
+        raise InvalidInput(f"output must end with .json or .csv. Got {target!r} instead.")
     chosen = [name.strip() for name in algorithms.split(",") if name.strip()]
-    with progress_bar(notes()) as show:
+    with work_progress(notes()) as show:
         found = compare(
             models,
             "all" if chosen == ["all"] else chosen,
@@ -90,19 +90,20 @@ def compare_command(
     if target is not None:
         found.save(target)
         more = f" Make a page of it: bestpolicy report {shlex.quote(target)}" if target.endswith(".json") else ""
-        click.echo(f"Written: {target}.{more}", err=True)
+        say(f"Written: {target}.{more}", err=True)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), allow_nan=False))
+        echo_json(found.to_dict())
     elif as_csv:
-        click.echo(found.to_csv(), nl=False)
+        for line in found.to_csv().rstrip("\n").split("\n"):
+            say(line)
     else:
         print_comparison(output(), found)
     if found.interrupted:
         again = " Give --store to keep finished runs." if store is None else " The same command goes on with the rest."
-        click.echo(f"Interrupted: {len(found.rows)} runs are finished.{again}", err=True)
+        say(f"Interrupted: {len(found.rows)} runs are finished.{again}", err=True)
         return INTERRUPTED
     if not found.rows:
-        click.echo("Error: none of the algorithms can run on any of the models. Try --algorithms all.", err=True)
+        say("Error: none of the algorithms can run on any of the models. Try --algorithms all.", err=True)
         return BAD_INPUT
     return 0
 
@@ -110,14 +111,14 @@ def compare_command(
 def print_comparison(console: Console, found: Comparison) -> None:
     """Print one table per instance."""
     settings = found.settings
-    console.print(f"ε = {settings['epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each")
+    console.print(f"ε = {settings['asked_epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each")
     bounds = {bound.instance: bound for bound in found.lower_bounds}
     for instance in settings["instances"]:
         name = instance["name"]
         time = f"γ = {instance['discount']:g}" if instance["horizon"] is None else f"H = {instance['horizon']}"
         sizes = f"S = {instance['states']}, A = {instance['actions']}, d = {instance['dimension']}, {time}"
         console.print()
-        console.print(Text(name, style="bold") + Text(f": {sizes}, gap {_short(instance['gap'])}", style=""))
+        console.print(styled((name, "bold"), (f": {sizes}, gap {_short(instance['gap'])}", "")))
         if name in bounds and bounds[name].samples:
             limited = ", found in the time given" if bounds[name].reason == "time limit" else ""
             console.print(f"any algorithm needs {_short(bounds[name].samples)} samples on average{limited}")
@@ -126,9 +127,10 @@ def print_comparison(console: Console, found: Comparison) -> None:
             console.print(_table(entries, settings["runs"], width=console.width))
         for skipped in found.skipped:
             if skipped.instance == name:
-                console.print(Text(f"{skipped.algorithm} left out: {skipped.reason}", style="dim"))
+                console.print(f"{skipped.algorithm} left out: {skipped.reason}", style="dim")
     if any(entry.certified < entry.runs for entry in found.summary):
-        console.print("\n* not every run ended with a certificate: what it needs may be more, or nothing is promised")
+        console.print()
+        console.print("* not every run ended with a certificate: what it needs may be more, or nothing is promised")
 
 
 def _table(entries: list[Summary], runs: int, *, width: int) -> Table:
@@ -152,18 +154,9 @@ def _table(entries: list[Summary], runs: int, *, width: int) -> Table:
             f"{entry.median_seconds:.2f}",
         ]
         name = entry.algorithm if entry.runs == runs else f"{entry.algorithm}, {entry.runs} runs"
-        table.add_row(Text(name), *cells, style="red" if entry.failures else "")
+        table.add_row(name, *cells, style="red" if entry.failures else "")
     return table
 
 
 def _short(number: float | None, digits: int = 3) -> str:
     return "–" if number is None else f"{number:.{digits}g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
-
-
-def _check_target(target: str | None) -> None:
-    if target is None:
-        return
-    if Path(target).suffix not in (".json", ".csv"):
-        raise InvalidInput(f"output must end with .json or .csv. Got {target!r} instead.")
-    if not os.access(os.path.dirname(target) or ".", os.W_OK):
-        raise InvalidInput(f"cannot write {target}. Give a path in a folder that exists.")  # not after the runs

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from bestpolicy import instances
 from bestpolicy.algorithms import find_algorithm
-from bestpolicy.cli.console import notes, output
-from bestpolicy.cli.progress import progress_bar
+from bestpolicy.cli import options
+from bestpolicy.cli.console import INTERRUPTED, notes, output, say
+from bestpolicy.cli.progress import work_progress
 from bestpolicy.comparison import Comparison, compare
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
@@ -38,15 +39,12 @@ INSTANCES = (
 )
 SHOWN = "riverswim"  # in detail
 _BOUND_SECONDS = 0.5
-INTERRUPTED = 130
 
 
 @click.command()
-@click.option(
-    "--output", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True
-)
-@click.option("--delta", type=float, default=0.05, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--output", "folder", type=options.NewFolder(), default="results", show_default=True)
+@click.option("--delta", type=options.Number(above=0, below=1), default=0.05, show_default=True)
+@click.option("--seed", type=options.Count(0), default=0, show_default=True)
 def demo(folder: Path, delta: float, seed: int) -> int:
     """Certify policies of a queue, an inventory, RiverSwim and random families with GSS and GSS-E.
 
@@ -57,7 +55,7 @@ def demo(folder: Path, delta: float, seed: int) -> int:
     console, models = output(), [instances.load(name) for name in INSTANCES]
     found = run_all(models, delta, seed)
     if found.interrupted:
-        click.echo("Interrupted: nothing was written.", err=True)
+        say("Interrupted: nothing was written.", err=True)
         return INTERRUPTED
     rows = [row_of(mdp, found) for mdp in models]
     headings = ("instance", "algorithm", "S", "A", "d", "ε", "samples", "÷ formula", "true loss", "seconds", "tight")
@@ -67,7 +65,7 @@ def demo(folder: Path, delta: float, seed: int) -> int:
             row["instance"],
             row["algorithm"],
             *(str(row[size]) for size in ("states", "actions", "dimension")),
-            f"{row['epsilon']:g}",
+            f"{row['asked_epsilon']:g}",
             f"{row['samples']:.3g}" + ("" if row["certified"] else " (not certified)"),
             f"{row['samples_over_formula']:.2f}",
             f"{row['true_loss']:.2g}",
@@ -75,7 +73,10 @@ def demo(folder: Path, delta: float, seed: int) -> int:
             f"{row['tight_samples']:,}",
         )
     console.print(table)
-    certified, within = sum(row["certified"] for row in rows), sum(row["true_loss"] <= row["epsilon"] for row in rows)
+    certified, within = (
+        sum(row["certified"] for row in rows),
+        sum(row["true_loss"] <= row["asked_epsilon"] for row in rows),
+    )
     surely = f"certified with probability {confidence(delta)} each"
     console.print(f"{certified} of {len(rows)} {surely}; {within} truly within ε.")
     console.print(
@@ -101,7 +102,7 @@ def demo(folder: Path, delta: float, seed: int) -> int:
 def run_all(models: list[LinearMDP], delta: float, seed: int) -> Comparison:
     """Compare the paper's algorithm with `tight` on each model, within 5 % of the largest possible value."""
     parts: list[Comparison] = []
-    with progress_bar(notes()) as show:
+    with work_progress(notes()) as show:
         for mdp in models:
             found = compare(
                 mdp,
@@ -132,14 +133,14 @@ def row_of(mdp: LinearMDP, found: Comparison) -> dict[str, Any]:
     """What the table says of a model."""
     paper, sharper = (row for row in found.rows if row.instance == mdp.name)
     problem = mdp.problem
-    formula = find_algorithm(None, problem).predicted_samples(problem, mdp.gap, paper.epsilon, paper.delta)
+    formula = find_algorithm(None, problem).predicted_samples(problem, mdp.gap, paper.asked_epsilon, paper.delta)
     return {
         "instance": mdp.name,
         "algorithm": paper.algorithm,
         "states": problem.states,
         "actions": problem.actions,
         "dimension": problem.dimension,
-        "epsilon": paper.epsilon,
+        "asked_epsilon": paper.asked_epsilon,
         "delta": paper.delta,
         "certified": paper.certified,
         "samples": paper.samples,

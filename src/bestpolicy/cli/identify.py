@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -13,11 +12,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bestpolicy._numerics.inputs import whole
 from bestpolicy.algorithms import ALGORITHMS, find_algorithm, require_proof
-from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
-from bestpolicy.cli.counts import Count
-from bestpolicy.cli.progress import Progress, stop_politely
+from bestpolicy.cli import options
+from bestpolicy.cli.console import INTERRUPTED, UNCERTIFIED, echo_json, notes, output, say
+from bestpolicy.cli.progress import stop_politely, study_progress
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
@@ -27,37 +25,29 @@ from bestpolicy.simulators import ExactSimulator
 from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.study.claim import at_most
 
-UNCERTIFIED = 3
-INTERRUPTED = 130
 CALLS_PER_QUERY = 10**6
 _STATES_SHOWN = 25
 
 
 @click.command()
 @click.argument("model")
-@click.option("--epsilon", type=float, required=True, help="How far from optimal the policy may be; 0 for optimal.")
-@click.option("--delta", type=float, required=True, help="Allowed probability of error, between 0 and 1.")
+@options.epsilon
+@options.delta
 @click.option("--algorithm", help=f"One of {', '.join(ALGORITHMS)}.  [default: gss, or gss-e if episodic]")
-@click.option("--seed", type=Count(), help="The same seed gives the same answer.  [default: drawn and printed]")
-@click.option("--max-samples", type=Count(), help="Budget of simulator calls, e.g. 1e8.")
-@click.option("--max-seconds", type=float, help="Budget of time.")
 @click.option(
-    "--rewards",
-    type=click.Choice(["bernoulli", "deterministic"]),
-    default="bernoulli",
-    show_default=True,
-    help="Law of the simulated rewards around their means.",
+    "--seed", type=options.Count(0), help="The same seed gives the same answer.  [default: drawn and printed]"
 )
-@click.option("--store", type=click.Path(dir_okay=False), help="File in which the run survives (SQLite).")
-@click.option("--name", help="Name of the study in that file.  [default: study]")
-@click.option(
-    "--workers",
-    type=Count(),
-    help="Simulate on this many processes, a million calls at a time. The answer does not depend on how many, but "
-    "differs from that without --workers, which draws whole batches at once.",
+@options.max_samples
+@options.max_seconds
+@options.rewards
+@click.option("--store", type=options.NewFile(), help="File in which the run survives (SQLite).")
+@click.option("--name", type=options.Word(), help="Name of the study in that file.  [default: study]")
+@options.workers(
+    "Simulate on this many processes, a million calls at a time. The answer does not depend on how many, but "
+    "differs from that without --workers, which draws whole batches at once."
 )
-@click.option("--certificate", type=click.Path(dir_okay=False), help="Write a certificate for `bestpolicy verify`.")
-@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+@options.certificate
+@options.as_json
 def identify(
     model: str,
     epsilon: float,
@@ -83,7 +73,7 @@ def identify(
     mdp = load_model(model)
     _warn_of_small_budget(notes(), mdp, algorithm, epsilon, delta, max_samples)
     if certificate is not None:
-        require_proof(find_algorithm(algorithm, mdp.problem))  # before the study leaves a trace in a file
+        require_proof(find_algorithm(algorithm, mdp.problem))
     study = Study(
         mdp.problem,
         epsilon=epsilon,
@@ -111,27 +101,22 @@ def run_study(
 ) -> int:
     """Drive a study to its end with the model's own simulator, print the result, return the exit code.
 
-    Without a model the study must have ended.
+    All that was typed must have been checked: a refused command leaves no trace. Without a model the study must have
+    ended.
     """
-    if certificate is not None and not os.access(os.path.dirname(certificate) or ".", os.W_OK):
-        raise InvalidInput(f"cannot write {certificate}. Give a path in a folder that exists.")  # not after the run
-    if certificate is not None:
-        require_proof(study.algorithm)
-    if workers is not None:
-        whole("workers", workers, 1)
     err = notes()
     if study.done or mdp is None:
         err.print("Note: this study has ended; its file says:")
         result = study.result()
     else:
         executor = None if workers is None else partial(ProcessPoolExecutor, workers, get_context("spawn"))
-        with Progress(err) as progress, stop_politely(study):
+        with study_progress(err) as progress, stop_politely(study):
             result = drive(
                 study,
                 ExactSimulator(mdp, rewards=study.settings.origin["rewards"]),  # type: ignore[arg-type]
                 max_seconds=max_seconds,
                 executor=executor,
-                progress=progress.show,
+                progress=progress,
             )
     failure = None if certificate is None else _save(err, result, certificate)  # first: a pipe may be closed by now
     if as_json:
@@ -143,7 +128,7 @@ def run_study(
     if store is not None and not result.certified and result.outcome not in (Outcome.GAVE_UP, Outcome.NO_GUARANTEE):
         more = f" --max-samples {_larger_budget(study):.2g}" if result.outcome is Outcome.BUDGET else ""
         go_on = f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
-        click.echo(f"To go on: {go_on}", err=True)
+        say(f"To go on: {go_on}", err=True)
     if result.outcome is Outcome.INTERRUPTED:
         return INTERRUPTED
     return 0 if result.certified else UNCERTIFIED

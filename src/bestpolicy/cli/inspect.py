@@ -9,8 +9,8 @@ import numpy as np
 from rich.table import Table
 
 from bestpolicy import instances as catalogue
-from bestpolicy.cli.console import JSON_HELP, echo_json, output
-from bestpolicy.cli.counts import Count
+from bestpolicy.cli import options
+from bestpolicy.cli.console import BAD_INPUT, echo_json, output, say, styled
 from bestpolicy.design import g_optimal_design
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.diagnostics.assumptions import check_features, check_model, check_norms
@@ -22,35 +22,37 @@ _PAIRS_SHOWN = 40
 
 @click.command()
 @click.argument("model")
-@click.option("--tolerance", type=float, default=1e-3, show_default=True, help="Relative excess of the worst leverage.")
-@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+@click.option(
+    "--tolerance", type=options.Number(above=0), default=1e-3, show_default=True, help="Relative excess of the worst."
+)
+@options.as_json
 def design(model: str, tolerance: float, as_json: bool) -> None:
     """Compute the G-optimal design of MODEL: which pairs to simulate, in which proportions.
 
-    MODEL may lack theta and mu. The certificate is the worst leverage max φᵀΛ⁻¹φ over all allowed pairs: no design
-    has less than d, and the one printed has at most (1 + tolerance)·d.
+    MODEL may lack theta and mu. The certificate is the worst leverage over all allowed pairs: no design
+    has less than d, and the one printed has at most (1 + tolerance) d.
     """
     problem, _, _ = load_arrays(model)
-    found = g_optimal_design(problem.pair_features, tolerance=tolerance)
-    states, actions = np.divmod(problem.pairs[found.indices], problem.actions)
+    optimal = g_optimal_design(problem.pair_features, tolerance=tolerance)
+    states, actions = np.divmod(problem.pairs[optimal.indices], problem.actions)
     if as_json:
         answer = {
             "states": states.tolist(),
             "actions": actions.tolist(),
-            "weights": found.weights.tolist(),
-            "worst_leverage": found.worst_leverage,
-            "tolerance": found.tolerance,
+            "weights": optimal.weights.tolist(),
+            "worst_leverage": optimal.worst_leverage,
+            "tolerance": optimal.tolerance,
         }
         echo_json(answer)
         return
     console = output()
     console.print(
-        f"{len(states)} of {len(problem.pairs)} pairs carry weight; worst leverage {found.worst_leverage:.9g}, "
-        f"at least {problem.dimension} for any design (tolerance {found.tolerance:g})"
+        f"{len(states)} of {len(problem.pairs)} pairs carry weight; worst leverage {optimal.worst_leverage:.9g}, "
+        f"at least {problem.dimension} for any design (tolerance {optimal.tolerance:g})"
     )
     table = Table("state", "action", "weight", box=None)
-    for i in np.argsort(-found.weights, kind="stable")[:_PAIRS_SHOWN]:
-        table.add_row(str(states[i]), str(actions[i]), f"{found.weights[i]:.6f}")
+    for i in np.argsort(-optimal.weights, kind="stable")[:_PAIRS_SHOWN]:
+        table.add_row(str(states[i]), str(actions[i]), f"{optimal.weights[i]:.6f}")
     console.print(table)
     if len(states) > _PAIRS_SHOWN:
         console.print(f"… and {len(states) - _PAIRS_SHOWN} more; use --json to see all")
@@ -58,9 +60,13 @@ def design(model: str, tolerance: float, as_json: bool) -> None:
 
 @click.command()
 @click.argument("model")
-@click.option("--samples", type=Count(), help="Also simulate each pair this often and test linearity from samples.")
-@click.option("--seed", type=Count(), default=0, show_default=True, help="Of those samples.")
-@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+@click.option(
+    "--samples",
+    type=options.Count(1, 10**12),
+    help="Also simulate each pair this often and test linearity from samples.",
+)
+@click.option("--seed", type=options.Count(0), default=0, show_default=True, help="Of those samples.")
+@options.as_json
 def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
     """Check every assumption on MODEL: measured value, limit, verdict, worst pair, and what to do.
 
@@ -86,12 +92,18 @@ def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
     else:
         table = Table("assumption", "measured", "limit", "verdict", "worst pair", "what to do", box=None)
         for finding in findings:
-            verdict = "[green]holds" if finding.passed else ("[red]FAILS" if finding.required else "[yellow]exceeds")
+            verdict = (
+                ("holds", "green")
+                if finding.passed
+                else ("FAILS", "red")
+                if finding.required
+                else ("exceeds", "yellow")
+            )
             table.add_row(
                 finding.name,
                 f"{finding.measured:.6g}",
                 f"{finding.relation} {finding.limit:.6g}",
-                verdict,
+                styled(verdict),
                 finding.where,
                 "" if finding.passed else finding.remedy,
             )
@@ -100,13 +112,13 @@ def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
             output(200).print(f"from samples: {linearity.sentence()}")
     if failed:
         count = f"{len(failed)} of {len(findings)} assumptions fail" if len(failed) > 1 else "1 assumption fails"
-        click.echo(f"Error: {count} on {model}; first: {failed[0].sentence()}", err=True)
-        return 2
+        say(f"Error: {count} on {model}; first: {failed[0].sentence()}", err=True)
+        return BAD_INPUT
     return 0
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+@options.as_json
 def instances(as_json: bool) -> None:
     """List the built-in instances with their sizes and gaps."""
     rows = []

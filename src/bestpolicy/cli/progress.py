@@ -1,4 +1,4 @@
-"""What a running study shows, and how it is stopped."""
+"""What running work shows, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 import numpy as np
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 from rich.text import Text
 from scipy.optimize import nnls
 
+from bestpolicy.errors import plain
 from bestpolicy.study import Study
 
-_PATIENCE = 2.0  # seconds after which a replay is worth a note
+_PATIENCE = 2.0  # seconds after which reading a file is worth a note
+_REST = 0.1  # seconds between two changes of a line
 
 
 @contextmanager
@@ -36,59 +36,77 @@ def stop_politely(study: Study) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(console: Console) -> Iterator[Callable[[int, int, str], None]]:
-    """Show a bar on a terminal: what is done, what was done last, for how long."""
-    columns = (BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
+def changing_line(console: Console) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows a line, with a clock, in place of the last one; only a terminal shows it."""
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    begun, line = time.monotonic(), ""
 
-        def show(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=what)
+    def draw() -> Text:
+        clock = f"{time.monotonic() - begun:.0f} s"
+        return Text(plain(f"{clock}  {line}"), no_wrap=True, overflow="ellipsis")
 
+    def show(text: str) -> None:
+        nonlocal line
+        line = text
+
+    with Live(console=console, transient=True, get_renderable=draw):
         yield show
 
 
-class Progress:
-    """One line on a terminal: samples so far, how far the statistic is, the gap, the end in sight."""
+@contextmanager
+def work_progress(console: Console) -> Iterator[Callable[[int, int, str], None]]:
+    """Yield a function that shows how much of some work is done, and what it is at."""
+    with changing_line(console) as show:
+        yield lambda done, total, what: show(f"{_bar(done / max(total, 1), 30)} {done}/{total} {what}")
 
-    def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
-        self._history: list[tuple[float, float]] = [(time.monotonic(), 0.0)]
-        self._shown = 0.0
 
-    def __enter__(self) -> Progress:
-        if self._live:
-            self._live.start()
-        return self
+@contextmanager
+def study_progress(console: Console) -> Iterator[Callable[[Study], None]]:
+    """Yield a function that shows samples so far, how far the statistic is, the gap, the end in sight."""
+    history: list[tuple[float, float]] = [(time.monotonic(), 0.0)]
+    shown = 0.0
+    with changing_line(console) as show:
 
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
+        def follow(study: Study) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            history.append((now, float(study.samples)))
+            if console.is_terminal and study.checks and now - shown >= _REST:
+                shown = now
+                show(progress_line(study, history))
 
-    def show(self, study: Study) -> None:
-        """Show where the study stands."""
-        if self._live is None or not study.checks:
-            return
-        now = time.monotonic()
-        self._history.append((now, float(study.samples)))
-        if now - self._shown >= 0.1:
-            self._shown = now
-            line = Text(progress_line(study, self._history), no_wrap=True, overflow="ellipsis")
-            self._live.update(line, refresh=True)
+        yield follow
+
+
+@contextmanager
+def reading_progress(console: Console) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows how many stored answers are read: on a terminal, elsewhere once if it takes long."""
+    begun, noted = time.monotonic(), False
+    with changing_line(console) as show:
+
+        def follow(done: int, answers: int) -> None:
+            nonlocal noted
+            show(f"reading stored answers: {done} of {answers} …")
+            if not noted and not console.is_terminal and time.monotonic() - begun > _PATIENCE:
+                noted = True
+                console.print(f"Note: reading {answers} stored answers ({done} so far).")
+
+        yield follow
 
 
 def progress_line(study: Study, history: list[tuple[float, float]]) -> str:
     """Describe the state of a study in one line; `history` has (time, samples) after each look at the data."""
     check = study.checks[-1]
     done = min(1.0, check.statistic / check.threshold) if check.threshold > 0 else 1.0
-    bar = "█" * round(10 * done) + "░" * (10 - round(10 * done))
     forecast = study.forecast()
     end = "too early to tell the end"
     if 0 < forecast < float("inf"):
         end = f"~{forecast:.2g} in all"
         left = seconds_left(history, forecast)
         end += "" if left is None else f", {left:.0f} s left"
-    return f"{study.samples:.3g} samples {bar} {done:.2f}, gap {check.gap:.2g}, {end}"
+    return f"{study.samples:.3g} samples {_bar(done, 10)} {done:.2f}, gap {check.gap:.2g}, {end}"
 
 
 def seconds_left(history: list[tuple[float, float]], forecast: float) -> float | None:
@@ -103,32 +121,6 @@ def seconds_left(history: list[tuple[float, float]], forecast: float) -> float |
     return float(price[0] * looks_left + price[1] * max(0.0, forecast - samples[-1]))
 
 
-class Replay:
-    """Say that a study is being replayed: a line that moves on a terminal, elsewhere a note if it takes long."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
-        self._begun = self._shown = time.monotonic()
-        self._noted = False
-
-    def __enter__(self) -> Replay:
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
-
-    def show(self, done: int, answers: int) -> None:
-        """Show how many of the stored answers have been replayed."""
-        now = time.monotonic()
-        if self._live is not None and now - self._shown >= 0.1:
-            self._shown = now
-            self._live.update(Text(f"replaying {done} of {answers} answers …", no_wrap=True), refresh=True)
-        elif self._live is None and not self._noted and now - self._begun > _PATIENCE:
-            self._noted = True
-            self._console.print(
-                f"Note: replaying {answers} stored answers, each look at the data anew ({done} so far)."
-            )
+def _bar(share: float, width: int) -> str:
+    full = round(width * share)
+    return "█" * full + "░" * (width - full)

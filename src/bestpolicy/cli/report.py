@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import webbrowser
 
 import click
 
+from bestpolicy.cli import options
+from bestpolicy.cli.console import say
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.loading import load_model
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--name", help="Name of the study, if the file has several.")
-@click.option(
-    "--output", default="report.html", show_default=True, type=click.Path(dir_okay=False), help="Page to write."
-)
+@click.argument("file")
+@options.name
+@click.option("--output", default="report.html", show_default=True, type=options.NewFile(), help="Page to write.")
 @click.option("--model", help="The true model, if it is known and the study does not remember it.")
 @click.option("--no-bounds", is_flag=True, help="Leave out the lower bound on what any algorithm needs (up to 5 s).")
 @click.option("--grid", help="Draw the states as a grid of ROWSxCOLUMNS, such as 4x12.")
@@ -28,16 +27,14 @@ def report(file: str, name: str | None, output: str, model: str | None, no_bound
     """
     from bestpolicy.report import write_report
 
-    if not os.access(os.path.dirname(output) or ".", os.W_OK):
-        raise InvalidInput(f"cannot write {output}. Give a path in a folder that exists.")  # not after the work
     truth = None if model is None else load_model(model)
     target = write_report(file, output, name=name, model=truth, bounds=not no_bounds, grid=_read_grid(grid))
-    click.echo(f"Written: {target} ({target.stat().st_size / 1000:,.0f} kB)")
+    say(f"Written: {target} ({target.stat().st_size / 1000:,.0f} kB)")
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--name", help="Name of the study, if the file has several.")
+@click.argument("file")
+@options.name
 @click.option("--port", type=int, default=0, show_default=True, help="Where to serve it; 0 for any free one.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 def watch(file: str, name: str | None, port: int, no_open: bool) -> None:
@@ -49,18 +46,18 @@ def watch(file: str, name: str | None, port: int, no_open: bool) -> None:
 
     with Server(LivePage(file, name), port) as server:
         try:
-            click.echo(f"Watching {file} at {server.url} (Ctrl-C to stop)")
+            say(f"Watching {file} at {server.url} (Ctrl-C to stop)")
             if not no_open:
                 webbrowser.open(server.url)
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:  # the way to end it, so not a failure
-            click.echo("Stopped.")
+            say("Stopped.")
 
 
 def _read_grid(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,4})[x×](\d{1,4})", text.strip())
-    if found is None:
+    sides = re.fullmatch(r"([0-9]{1,4})[x×]([0-9]{1,4})", text.strip())
+    if sides is None:
         raise InvalidInput(f"grid must be written ROWSxCOLUMNS, such as 4x12. Got {text!r} instead.")
-    return int(found[1]), int(found[2])
+    return int(sides[1]), int(sides[2])

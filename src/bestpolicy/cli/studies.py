@@ -7,27 +7,29 @@ from math import inf
 import click
 from rich.table import Table
 
-from bestpolicy.cli.console import JSON_HELP, echo_json, notes, output
-from bestpolicy.cli.counts import Count
+from bestpolicy.algorithms import ALGORITHMS, require_proof
+from bestpolicy.cli import options
+from bestpolicy.cli.console import echo_json, notes, output
 from bestpolicy.cli.identify import run_study
-from bestpolicy.cli.progress import Replay
+from bestpolicy.cli.progress import reading_progress
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.study import Study
+from bestpolicy.study import Record, Study
 from bestpolicy.study import studies as study_records
 from bestpolicy.study.claim import at_most
+from bestpolicy.study.store import Store
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--name", help="Name of the study, if the file has several.")
+@click.argument("file")
+@options.name
 @click.option("--model", help="Where the model is now, if not where it was.")
-@click.option("--max-samples", type=Count(), help="A new budget of simulator calls, those so far included.")
-@click.option("--max-seconds", type=float, help="Budget of time.")
-@click.option("--workers", type=Count(), help="Simulate on this many processes; pays if it began with --workers.")
-@click.option("--certificate", type=click.Path(dir_okay=False), help="Write a certificate for `bestpolicy verify`.")
-@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+@click.option("--max-samples", type=options.Count(), help="A new budget of simulator calls, those so far included.")
+@options.max_seconds
+@options.workers("Simulate on this many processes; pays if it began with --workers.")
+@options.certificate
+@options.as_json
 def resume(
     file: str,
     name: str | None,
@@ -45,47 +47,47 @@ def resume(
 
     For a simulator of your own, use `bestpolicy.Study.resume` and `bestpolicy.drive` in Python.
     """
-    with Replay(notes()) as replay:
-        study = Study.resume(file, name, max_samples=max_samples, progress=replay.show)
+    with Store(file) as store:
+        record = store.read(store.find(name))
+    if certificate is not None and record.settings.algorithm in ALGORITHMS:
+        require_proof(ALGORITHMS[record.settings.algorithm]())
+    source = record.settings.origin.get("model", "") if model is None else model
+    mdp, why_not = _model_of(record, file, source)
+    if why_not and (record.result is None or model is not None or max_samples is not None):
+        raise InvalidInput(why_not)  # before the file has a new budget
+    with reading_progress(notes()) as progress:
+        study = Study.resume(file, record.name, max_samples=max_samples, progress=progress)
     try:
-        source = model or study.settings.origin.get("model", "")
-        mdp = _model_of(study, file, source, given=model is not None)
+        if why_not and not study.done:
+            raise InvalidInput(why_not)
         return run_study(study, mdp, source, file, max_seconds, workers, certificate, as_json)
     finally:
         study.close()
 
 
-def _model_of(study: Study, file: str, source: str, given: bool) -> LinearMDP | None:
-    """Load the model of a study; a study that has ended can do without it."""
-    needed = given or not study.done
-    if "model" not in study.settings.origin:
-        if not needed:
-            return None
-        raise InvalidInput(
+def _model_of(record: Record, file: str, source: str) -> tuple[LinearMDP | None, str]:
+    """Load the model of a study, or say why that cannot be done."""
+    origin = record.settings.origin
+    if "model" not in origin:
+        return None, (
             f"{file} was not written by 'bestpolicy identify', so its simulator is not known here. Go on in Python: "
             f"bestpolicy.drive(bestpolicy.Study.resume({file!r}), your_simulator)."
         )
     try:
         mdp = load_model(source)
     except InvalidInput as error:
-        if not needed:
-            return None
-        raise InvalidInput(
-            f"the model of this study cannot be loaded: {error} If it has moved: --model PATH."
-        ) from None
-    if mdp.fingerprint == study.settings.origin["fingerprint"]:
-        return mdp
-    if not needed:
-        return None
-    raise InvalidInput(
+        return None, f"the model of this study cannot be loaded: {error} If it has moved: --model PATH."
+    if mdp.fingerprint == origin["fingerprint"]:
+        return mdp, ""
+    return None, (
         f"{source} is not the model of this study: its features, theta, mu or discount differ from those at the "
         "beginning. Give the file as it was (--model PATH), or begin a new study."
     )
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+@click.argument("file")
+@options.as_json
 def studies(file: str, as_json: bool) -> None:
     """List the studies in FILE: what they ask, how far they are, how many samples they may still need."""
     listed = study_records(file)

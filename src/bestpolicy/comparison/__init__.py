@@ -20,10 +20,10 @@ from math import isfinite
 from os import PathLike
 from typing import Any, TypeVar
 
-from bestpolicy._numerics.inputs import number, whole
+from bestpolicy._numerics.inputs import file_path, number, whole
 from bestpolicy._version import __version__
 from bestpolicy.algorithms import ALGORITHMS, Algorithm
-from bestpolicy.comparison.comparison import Comparison, InstanceBound, Skipped, Summary, Trial
+from bestpolicy.comparison.comparison import Comparison, InstanceBound, Skipped, Summary, Trial, up_to_date
 from bestpolicy.comparison.work import Bound, Progress, Run, Task, carry_out, parameters
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.instances.loading import load_model
@@ -91,6 +91,7 @@ def compare(
     max_seconds = None if max_seconds is None else number("max_seconds", max_seconds, above=0)
     workers = None if workers is None else whole("workers", workers, 1)
     bound_seconds = number("bound_seconds", bound_seconds, above=0)
+    store = None if store is None else file_path("store", store)
     if executor is not None and workers is not None:
         raise InvalidInput("give an executor or a number of workers, not both.")
     mdps = _by_name([_load(model) for model in _several(models)], lambda mdp: mdp.name, "models")
@@ -123,9 +124,9 @@ def compare(
         elif "cannot" in record:
             skipped.setdefault((task.instance, task.name), record["cannot"])
         else:
-            rows.append(Trial(task.name, task.instance, task.seed, task.epsilon, task.delta, **record))
+            rows.append(Trial(task.name, task.instance, task.seed, task.epsilon, task.delta, **up_to_date(record)))
     settings = {
-        "epsilon": epsilon,
+        "asked_epsilon": epsilon,
         "delta": delta,
         "runs": runs,
         "seed": seed,

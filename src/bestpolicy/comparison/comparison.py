@@ -2,11 +2,12 @@
 
 The file format is one JSON object::
 
-    {"format": "bestpolicy comparison", "version": 1, "settings": {…}, "rows": [{…}], "skipped": [{…}],
+    {"format": "bestpolicy comparison", "version": 2, "settings": {…}, "rows": [{…}], "skipped": [{…}],
      "lower_bounds": [{…}], "summary": [{…}]}
 
 with the attributes of `Trial`, `Skipped`, `InstanceBound` and `Summary` as keys, and null for what is not known. The
-summary follows from the rows; it is written for other programs and not read back.
+summary follows from the rows; it is written for other programs and not read back. In version 1 what was asked was
+called ``epsilon``, and what is certified ``certified_epsilon``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from scipy.special import betaincinv
 from bestpolicy.errors import InvalidInput
 
 FORMAT = "bestpolicy comparison"
-VERSION = 1
+VERSION = 2
 CONFIDENCE = 0.95  # of the limit on the failure probability
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -45,15 +46,15 @@ class Trial:
     ----------
     algorithm, instance : str
     seed : int
-    epsilon, delta : float
+    asked_epsilon, delta : float
         What was asked.
     samples : int
         Simulator calls.
     loss : float
         True loss of the returned policy, max_s V*(s) - V^π(s), from the known model.
     certified : bool
-        Whether the algorithm vouches for `epsilon` with probability 1 - `delta`.
-    certified_epsilon : float or None
+        Whether the algorithm vouches for `asked_epsilon` with probability 1 - `delta`.
+    epsilon : float or None
         What it vouches for at the end; None if nothing.
     outcome : str
         Why the run ended.
@@ -63,19 +64,19 @@ class Trial:
     algorithm: str
     instance: str
     seed: int
-    epsilon: float
+    asked_epsilon: float
     delta: float
     samples: int
     loss: float
     certified: bool
-    certified_epsilon: float | None
+    epsilon: float | None
     outcome: str
     seconds: float
 
     @property
     def failed(self) -> bool:
         """Whether the algorithm vouched for a policy that is not within ε of optimal."""
-        return self.certified and self.loss > self.epsilon
+        return self.certified and self.loss > self.asked_epsilon
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,8 @@ class Comparison:
     Attributes
     ----------
     settings : dict
-        epsilon, delta, runs, seed, budgets, algorithms with their parameters, instances with their sizes, version,
-        and whether it was interrupted.
+        asked_epsilon, delta, runs, seed, budgets, algorithms with their parameters, instances with their sizes,
+        version, and whether it was interrupted.
     rows : tuple of Trial
         By instance, algorithm and seed, in the order in which they were asked for.
     skipped : tuple of Skipped
@@ -229,13 +230,13 @@ class Comparison:
         """Build a comparison from what `to_dict` returned."""
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise InvalidInput(f"this is not a comparison: its format must be {FORMAT!r}.")
-        if content.get("version") != VERSION:
+        if content.get("version") not in (1, VERSION):
             raise InvalidInput(f"version {content.get('version')} of the format is not known here. Upgrade to read it.")
         settings = content.get("settings")
         if not isinstance(settings, dict):
             raise InvalidInput("the comparison is damaged: 'settings' must be an object.")
         return cls(
-            settings=settings,
+            settings={"asked_epsilon" if name == "epsilon" else name: value for name, value in settings.items()},
             rows=_read(Trial, content, "rows"),
             skipped=_read(Skipped, content, "skipped"),
             lower_bounds=_read(InstanceBound, content, "lower_bounds"),
@@ -253,7 +254,7 @@ class Comparison:
         """Write a file: the rows if it ends with ``.csv``, else everything as JSON."""
         as_csv = Path(path).suffix == ".csv"
         text = self.to_csv() if as_csv else json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Comparison:
@@ -275,6 +276,7 @@ def _read(kind: type[Entry], content: dict[str, Any], part: str) -> tuple[Entry,
     entries, types = content.get(part), {field.name: str(field.type) for field in fields(kind)}
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InvalidInput(f"the comparison is damaged: {part!r} must be a list of objects.")
+    entries = [up_to_date(entry) for entry in entries]
     for number, entry in enumerate(entries):
         where = f"the comparison is damaged: entry {number} of {part!r}"
         if entry.keys() != types.keys():
@@ -284,6 +286,15 @@ def _read(kind: type[Entry], content: dict[str, Any], part: str) -> tuple[Entry,
             if type(value) not in _TYPES[types[name]] or (isinstance(value, float) and not isfinite(value)):
                 raise InvalidInput(f"{where}: {name!r} must be of type {types[name]}. Got {value!r:.40} instead.")
     return tuple(kind(**entry) for entry in entries)
+
+
+def up_to_date(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of a run in the words of today; it may be of the first version."""
+    if "certified_epsilon" not in entry:
+        return entry
+    asked = {"asked_epsilon": entry["epsilon"]} if "epsilon" in entry else {}
+    kept = {name: value for name, value in entry.items() if name != "certified_epsilon"}
+    return kept | asked | {"epsilon": entry["certified_epsilon"]}
 
 
 def _ratio(samples: float, reference: float | None) -> float | None:

@@ -83,7 +83,7 @@ class Run:
             "samples": int(result.samples),
             "loss": 0.0 if optimal else self.mdp.loss(result.policy),
             "certified": bool(result.certified),
-            "certified_epsilon": float(result.epsilon) if isfinite(result.epsilon) else None,
+            "epsilon": float(result.epsilon) if isfinite(result.epsilon) else None,
             "outcome": str(result.outcome),
             "seconds": round(result.seconds, 4),
         }
@@ -133,14 +133,13 @@ def carry_out(
     progress: Progress | None,
 ) -> tuple[dict[str, Record], bool]:
     """Do the tasks that no file remembers; return their records by key, and whether Ctrl-C ended it."""
-    ledger = Ledger(":memory:" if store is None else store)
+    ledger = None if store is None else Ledger(store)
     records: dict[str, Record] = {}
     try:
         wanted = {task.key: task for task in tasks}
-        for key in wanted:
-            known = ledger.get(key)
-            if known is not None:
-                records[key] = known
+        if ledger is not None:
+            known = {key: ledger.get(key) for key in wanted}
+            records = {key: record for key, record in known.items() if record is not None}
         missing = [task for key, task in wanted.items() if key not in records]
 
         def tell(what: str) -> None:
@@ -153,7 +152,7 @@ def carry_out(
             for task, record in finished:
                 if record is None:
                     return records, True
-                if "cannot" not in record:
+                if ledger is not None and "cannot" not in record:
                     ledger.put(task.key, record)
                 records[task.key] = record
                 tell(task.what)
@@ -164,7 +163,8 @@ def carry_out(
             "a worker process died, perhaps for want of memory. Use fewer workers; a store keeps what is finished."
         ) from None
     finally:
-        ledger.close()
+        if ledger is not None:
+            ledger.close()
     return records, False
 
 

@@ -134,6 +134,8 @@ def read_source(source: Source, name: str | None = None) -> Account | Comparison
         text = Path(path).read_text("utf-8")
     except UnicodeDecodeError:
         text = ""
+    if name is not None:
+        raise InvalidInput(f"{path} is not a file of studies, so there is none named {name!r} in it. Give no name.")
     document = _parsed(text)
     if isinstance(document, dict) and document.get("format") == FORMAT:
         return Comparison.load(path)
@@ -176,6 +178,7 @@ def describe_study(
         layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""), account.labels)
     else:
         layout = grid if isinstance(grid, Grid) else Grid(*grid)
+        layout.require_room(account.problem.states)
     return study_part(account, mdp=mdp, lower_bound=bound, rounds_bound=in_rounds, grid=layout)
 
 

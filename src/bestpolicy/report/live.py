@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _answer(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
-        content = text.encode()
+        content = text.encode(errors="backslashreplace")
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bestpolicy._version import __version__
-from bestpolicy.errors import InvalidInput
+from bestpolicy.errors import InvalidInput, plain
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -59,6 +59,7 @@ def _template(jinja2: Any) -> Any:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else plain(value),  # but not what is marked as safe
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
@@ -77,7 +78,9 @@ def to_csv(columns: list[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def data_link(text: str) -> str:
     """Return a link that holds a CSV file."""
-    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(text.encode()).decode("ascii")
+    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(text.encode(errors="backslashreplace")).decode(
+        "ascii"
+    )
 
 
 def _sha256(script: str) -> str:

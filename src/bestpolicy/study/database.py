@@ -138,7 +138,7 @@ class Database:
         SQLite reads a file in write-ahead mode with the help of files beside it, and fails where it cannot make them.
         Without a log the file is whole by itself; a log that a killed process has left is read with it from a copy.
         """
-        address = f"file:{quote(os.path.abspath(self.path))}?mode=ro"
+        address = f"file:{quote(os.path.abspath(os.fsencode(self.path)))}?mode=ro"
         database = sqlite3.connect(address, uri=True, isolation_level=None)
         try:
             self._hardened(database).execute("SELECT COUNT(*) FROM sqlite_master")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from bestpolicy.errors import InvalidInput
+from bestpolicy.errors import plain as on_one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +112,7 @@ def style() -> Any:
 
 def plain(text: object) -> str:
     """Return someone's text as matplotlib prints it literally: no mathematics, no control characters, not too long."""
-    printable = _printable(text)
+    printable = on_one_line(text)
     short = printable if len(printable) <= _LONGEST else printable[: _LONGEST - 1] + "…"
     return short.replace("$", r"\$")
 
@@ -180,10 +181,6 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
         role="img",
         style=f"max-width: {width * 5 / 3:.0f}px",
     )
-    root.attrib["aria-label"] = _printable(description)
+    root.attrib["aria-label"] = on_one_line(description)
     root.attrib["class"] = "wide" if width > 400 else ""
     return ElementTree.tostring(root, encoding="unicode")
-
-
-def _printable(text: object) -> str:
-    return "".join(c if c.isprintable() else " " for c in str(text))

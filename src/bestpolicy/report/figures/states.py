@@ -45,6 +45,14 @@ class Grid:
         if self.rows < 1 or self.columns < 1:
             raise InvalidInput(f"a grid needs rows and columns. Got {self.rows} x {self.columns} instead.")
 
+    def require_room(self, states: int) -> None:
+        """Refuse more cells than there are states."""
+        cells = self.rows * self.columns
+        if cells > states:
+            raise InvalidInput(
+                f"a grid of {self.rows} x {self.columns} has {cells} cells, the problem only {states} states."
+            )
+
 
 def shown_states(interest: FloatArray) -> IntArray:
     """The states to draw, in their order: all, or the most interesting ones of a large problem."""
@@ -93,12 +101,8 @@ def states_figure(estimates: Estimates, labels: Labels = _NUMBERS) -> Figure:
 
 def grid_figure(estimates: Estimates, grid: Grid) -> Figure:
     """Draw the policy on a grid (its first step if episodic): colour is value, pale signs are not sure yet."""
+    grid.require_room(estimates.problem.states)
     cells = grid.rows * grid.columns
-    problem = estimates.problem
-    if cells > problem.states:
-        raise InvalidInput(
-            f"a grid of {grid.rows} x {grid.columns} has {cells} cells, the problem only {problem.states} states."
-        )
     size = max(0.28, min(0.75, 6.0 / grid.columns))
     figure, (axis,) = new_figure(max(3.2, grid.columns * size + 1.3), max(2.0, grid.rows * size + 0.6))
     values = estimates.values[0, :cells].reshape(grid.rows, grid.columns)
