@@ -60,7 +60,7 @@ class Database:
     """
 
     def __init__(self, path: str | PathLike[str], *, write: bool = False) -> None:
-        self.path = os.fspath(path)
+        self.path, self._owner = os.fspath(path), os.getpid()
         self._lock: sqlite3.Connection | None = None
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         if os.path.isdir(self.path):
@@ -80,7 +80,9 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Close the file and give up the lock."""
+        """Close the file and give up the lock; not in a forked process, where neither belongs to us."""
+        if os.getpid() != self._owner:
+            return
         if hasattr(self, "_connection"):
             self._connection.close()
         if self._copy is not None:

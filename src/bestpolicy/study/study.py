@@ -355,6 +355,7 @@ class Study:
     def _change(self, **changes: Any) -> None:
         """Change settings, also in the file."""
         changed = replace(self.settings, **changes)
+        self.reopen()
         if self._file is not None and changed != self.settings:
             self._file.change_settings(changed)
         self.settings = changed
@@ -396,6 +397,7 @@ class Study:
                 f"query {query.index} asked for {current.pulls.total} samples, the tally has {tally.samples}. "
                 "Tell all of them, or pass partial=True to be asked for the rest."
             )
+        self.reopen()
         if self._file is not None:  # first of all: if that fails, nothing has happened
             self._file.append(query.index, query.attempt, tally)
         self._accept(current, tally, rest)
@@ -414,6 +416,7 @@ class Study:
     def stop(self, outcome: Outcome = Outcome.INTERRUPTED) -> None:
         """End the study now; `result` then says what is certified so far."""
         if not self.done:
+            self.reopen()
             self.outcome = outcome
             self._seconds = time.monotonic() - self._started
             if self._run is not None:
@@ -527,6 +530,19 @@ class Study:
             self._saved, self._unsaved = len(self.checks), []
             if self.done:
                 self.close()
+
+    def reopen(self) -> None:
+        """Take the file again after `close`, if there is one and the study is not done; telling more does it, too."""
+        if self._file is not None or self._store is None or self.done:
+            return
+        file, _, record = StudyFile.open(self._store, self.name)
+        if record.samples != self.samples:
+            file.close()
+            raise StoreError(
+                f"the study {self.name!r} in {self._store} has gone on since this one let go of it. "
+                "Take it from there: Study.resume."
+            )
+        self._file = file
 
     def close(self) -> None:
         """Let go of the file, if there is one; the study in it can be resumed."""
