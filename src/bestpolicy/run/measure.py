@@ -30,12 +30,14 @@ def measure(model: GenerativeModel, query: Query, end_with_parent: bool = False)
         if not query.pulls.answered_by(tally) and query.pulls.minus(tally).total:
             raise InvalidInput(f"{query.pulls.total} samples were asked for, the tally has {tally.samples}.")
         return tally
-    except (KeyboardInterrupt, SimulatorError):
+    except KeyboardInterrupt:
         raise
     except InvalidInput as error:
         raise SimulatorError(f"the simulator's answer cannot be used: {one_line(error)}") from error
     except BaseException as error:
-        raise SimulatorError(one_line(error)) from error
+        if type(error) is SimulatorError:
+            raise
+        raise SimulatorError(one_line(error), getattr(error, "partial", None)) from error
 
 
 def measure_on_dask(model: GenerativeModel, query: Query, key: str) -> Tally:

@@ -152,8 +152,12 @@ class DaskPool:
         key = f"measure-{uuid4().hex}"
         future: Answer = self._executor.submit(measure_on_dask, model, query, key, key=key, pure=False)
         self._keys[key] = future
-        future.add_done_callback(lambda _: self._keys.pop(key, None))
+        future.add_done_callback(lambda _: self._forget(key))
         return future
+
+    def _forget(self, key: str) -> None:
+        """Keep nothing of a query that is done, so that the cluster can forget its answer, too."""
+        self._workers.pop(self._keys.pop(key), None)
 
     def hear(self, message: dict[str, Any]) -> None:
         """Take a message from the cluster; in another thread."""

@@ -166,7 +166,7 @@ class Crew:
 
     def _try_again(self, study: Study, query: Query, reason: Any) -> None:
         self._failures[query.index] = times = self._failures.get(query.index, 0) + 1
-        if times > self._retries or type(reason).__name__ == "KilledWorker":  # Dask has tried that several times
+        if times > self._retries or _is_killed_worker(reason):
             raise failed(study, query, reason, times) from reason if isinstance(reason, BaseException) else None
         if _may_depend_on_outcomes(reason):
             study.note_failure()
@@ -182,6 +182,8 @@ def failed(study: Study, query: Query, reason: Any, times: int = 1) -> Simulator
     error = reason
     if not isinstance(reason, SimulatorError) or times > 1 or reason.partial is None:
         what = one_line(reason) if isinstance(reason, BaseException) else str(reason)
+        if _is_killed_worker(reason):
+            what = f"{_DIED}. Dask has tried it on {reason.allowed_failures + 1} workers"
         state, action = study.problem.pair(int(query.pulls.pairs[0]))
         often = f" failed {times} times; last" if times > 1 else ""
         what = f"query {query.index} (from pair (state {state}, action {action}) on){often}: {what}"
@@ -196,7 +198,12 @@ def failed(study: Study, query: Query, reason: Any, times: int = 1) -> Simulator
 
 def _may_depend_on_outcomes(reason: Any) -> bool:
     """Whether a query was simulated before it failed; other errors are those of the way to the worker and back."""
-    return isinstance(reason, SimulatorError | str) or type(reason).__name__ == "KilledWorker"
+    return isinstance(reason, SimulatorError | str) or _is_killed_worker(reason)
+
+
+def _is_killed_worker(reason: Any) -> bool:
+    """Whether Dask has given up on a query because several workers died of it."""
+    return type(reason).__name__ == "KilledWorker"
 
 
 def _with_study(study: Study, error: SimulatorError) -> SimulatorError:
