@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,8 @@ def begin(tmp_path):
 
     yield begin
     for run in started:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         run.communicate()
 
 

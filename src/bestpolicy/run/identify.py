@@ -19,8 +19,8 @@ from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.run.measure import measure
-from bestpolicy.run.workers import Crew, failed
+from bestpolicy.run.measure import measure, simulating
+from bestpolicy.run.workers import Crew, failed, with_study
 from bestpolicy.samples import Tally
 from bestpolicy.simulators import GenerativeModel
 from bestpolicy.study import Outcome, Result, Study
@@ -113,7 +113,11 @@ def identify(
     )
     with closing(study):
         if diagnose is not None:
-            study.warn(*linearity_warnings(model, diagnose, study.seed))
+            try:
+                with simulating():
+                    study.warn(*linearity_warnings(model, diagnose, study.seed))
+            except SimulatorError as error:
+                raise with_study(study, error) from error.__cause__
         return drive(
             study, model, max_seconds=max_seconds, executor=executor, query_seconds=query_seconds, progress=progress
         )

@@ -6,8 +6,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -21,15 +21,22 @@ BEGUN = "bestpolicy-begun"  # what a Dask worker's message that it begins is fil
 
 
 def measure(model: GenerativeModel, query: Query, end_with_parent: bool = False) -> Tally:
-    """Answer one query. Whatever goes wrong is a `SimulatorError`, which survives every journey; Ctrl-C is Ctrl-C."""
+    """Answer one query."""
     if end_with_parent:
         _end_with_parent(os.getpid())
-    try:
+    with simulating():
         tally = model.sample(query.pulls, query.rng())
         check_tally(model.problem, tally)
         if not query.pulls.answered_by(tally) and query.pulls.minus(tally).total:
             raise InvalidInput(f"{query.pulls.total} samples were asked for, the tally has {tally.samples}.")
-        return tally
+    return tally
+
+
+@contextmanager
+def simulating() -> Iterator[None]:
+    """Make a `SimulatorError`, which survives every journey, of whatever goes wrong in here; Ctrl-C is Ctrl-C."""
+    try:
+        yield
     except KeyboardInterrupt:
         raise
     except InvalidInput as error:

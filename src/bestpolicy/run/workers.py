@@ -27,7 +27,10 @@ _DIED = (
     "its worker died: it was killed, ran out of memory, was ended by the simulator, or could not load it (what the "
     "worker printed says more; on other processes a simulator must stand at the top of a module)"
 )
-_TO_SEND = "To work on other processes, a simulator and its functions must stand at the top of a module."
+_TO_SEND = (
+    "To work on other processes, a simulator and its functions must stand at the top of a module, and hold nothing that "
+    "cannot be pickled, such as a lock or an open file."
+)
 _GO_ON = (
     "Nothing is lost: error.study holds what was measured. Mend the simulator and go on with "
     "bestpolicy.drive(error.study, model)."
@@ -135,7 +138,7 @@ class Crew:
             for _ in range(self._pool.look(self._flying)):
                 study.note_failure()
         except Irreplaceable as error:
-            raise _with_study(study, SimulatorError(f"{error}: everything that was measured is kept.")) from None
+            raise with_study(study, SimulatorError(f"{error}: everything that was measured is kept.")) from None
 
     def _overdue(self) -> list[Answer]:
         if self._query_seconds is None:
@@ -181,19 +184,27 @@ def failed(study: Study, query: Query, reason: Any, times: int = 1) -> Simulator
     """Return the error for a query that was not answered; what it had measured is told to the study."""
     error = reason
     if not isinstance(reason, SimulatorError) or times > 1 or reason.partial is None:
-        what = one_line(reason) if isinstance(reason, BaseException) else str(reason)
-        if _is_killed_worker(reason):
-            what = f"{_DIED}. Dask has tried it on {reason.allowed_failures + 1} workers"
         state, action = study.problem.pair(int(query.pulls.pairs[0]))
         often = f" failed {times} times; last" if times > 1 else ""
-        what = f"query {query.index} (from pair (state {state}, action {action}) on){often}: {what}"
-        error = SimulatorError(f"{what}. {_TO_SEND}" if "pickle" in what else what, getattr(reason, "partial", None))
+        what = f"query {query.index} (from pair (state {state}, action {action}) on){often}: {_said(reason)}"
+        error = SimulatorError(what, getattr(reason, "partial", None))
     if error.partial is not None:
         with suppress(InvalidInput):  # a simulator may make anything of it
             study.tell(query, error.partial, partial=True)
     if _may_depend_on_outcomes(reason):
         study.note_failure()
-    return _with_study(study, error)
+    return with_study(study, error)
+
+
+def _said(reason: Any) -> str:
+    if isinstance(reason, str):
+        return reason
+    if isinstance(reason, SimulatorError):
+        return one_line(reason)
+    if _is_killed_worker(reason):
+        return f"{_DIED}. Dask has tried it on {reason.allowed_failures + 1} workers"
+    what = f"it did not get to a worker and back ({type(reason).__name__}: {' '.join(str(reason).split())})"
+    return f"{what}. {_TO_SEND}" if "pickle" in what else what
 
 
 def _may_depend_on_outcomes(reason: Any) -> bool:
@@ -206,7 +217,8 @@ def _is_killed_worker(reason: Any) -> bool:
     return type(reason).__name__ == "KilledWorker"
 
 
-def _with_study(study: Study, error: SimulatorError) -> SimulatorError:
+def with_study(study: Study, error: SimulatorError) -> SimulatorError:
+    """Return an error with the study that it ends, and what to do."""
     error.study = study
     error.add_note(_GO_ON)
     return error
