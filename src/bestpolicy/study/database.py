@@ -81,7 +81,7 @@ class Database:
     """
 
     def __init__(self, path: str | PathLike[str], layout: Format, *, write: bool = False) -> None:
-        self.path, self._layout = os.fspath(path), layout
+        self.path, self._layout, self._owner = os.fspath(path), layout, os.getpid()
         self._lock: sqlite3.Connection | None = None
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         if self.path == ":memory:" or not self.path:
@@ -106,7 +106,9 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Close the file and give up the lock."""
+        """Close the file and give up the lock; not in a forked process, where neither belongs to us."""
+        if os.getpid() != self._owner:
+            return
         if hasattr(self, "_connection"):
             self._connection.close()
         if self._copy is not None:

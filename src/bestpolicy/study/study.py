@@ -531,6 +531,11 @@ class Study:
             if self.done:
                 self.close()
 
+    def reopen(self) -> None:
+        """Take the file again after `close`, if there is one and the study is not done; telling more does it, too."""
+        if self._file is not None and not self.done:
+            self._file.append()
+
     def close(self) -> None:
         """Let go of the file, if there is one: the study in it can be resumed. To tell this one more takes it again."""
         if self._file is not None:
