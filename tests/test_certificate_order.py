@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bestpolicy as bp
-from bestpolicy.study.encoding import pack, unpack
+from bestpolicy.study.journal import pack, unpack
 from bestpolicy.study.store import Store
 from bestpolicy.verification.reading import digest
 from tests.journals import rewrite

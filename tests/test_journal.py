@@ -8,7 +8,7 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.report.accounts import from_store
-from bestpolicy.study.encoding import pack, tally_from_bytes, tally_to_bytes, unpack
+from bestpolicy.study.journal import pack, tally_from_bytes, tally_to_bytes, unpack
 from bestpolicy.study.store import Store
 from tests.journals import rewrite
 

@@ -12,7 +12,7 @@ import bestpolicy as bp
 from bestpolicy.algorithms import GSS, Adaptive, Tight, protocol
 from bestpolicy.stopping.paper import PaperTest
 from bestpolicy.stopping.tight import TightTest
-from bestpolicy.study.encoding import pack, unpack
+from bestpolicy.study.journal import pack, unpack
 from tests.journals import rewrite
 
 DATA = Path(__file__).parent / "data"

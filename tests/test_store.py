@@ -21,8 +21,7 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.certificate import make_certificate
-from bestpolicy.study.encoding import tally_from_bytes, tally_to_bytes
-from bestpolicy.study.journal import begun
+from bestpolicy.study.journal import begun, tally_from_bytes, tally_to_bytes
 from bestpolicy.study.store import Store
 from tests.models import near_tie, random_mdp
 

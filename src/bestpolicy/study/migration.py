@@ -9,7 +9,7 @@ from typing import Any
 
 from bestpolicy._numerics.arrays import IntArray
 from bestpolicy.errors import BestPolicyError, StoreError
-from bestpolicy.study.encoding import policy_from_bytes
+from bestpolicy.study.journal import policy_from_bytes
 
 _STUDY = (
     "CREATE TABLE study ( id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, fingerprint TEXT NOT NULL, "

@@ -40,8 +40,19 @@ from bestpolicy.problem import Problem
 from bestpolicy.problem.files import to_bytes
 from bestpolicy.samples import Tally
 from bestpolicy.study.database import COMPARISONS, STUDIES, Database, Format
-from bestpolicy.study.encoding import pack, tally_to_bytes, unpack
-from bestpolicy.study.journal import Record, Row, answered, begun, chained, damage, looked, samples_told
+from bestpolicy.study.journal import (
+    Record,
+    Row,
+    answered,
+    begun,
+    chained,
+    damage,
+    looked,
+    pack,
+    samples_told,
+    tally_to_bytes,
+    unpack,
+)
 from bestpolicy.study.migration import TABLES, OldStudy, take_old_tables
 from bestpolicy.study.settings import Settings
 

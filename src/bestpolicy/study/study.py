@@ -41,9 +41,8 @@ from bestpolicy.problem.units import Units
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
-from bestpolicy.study.encoding import tally_to_bytes
 from bestpolicy.study.forecast import forecast
-from bestpolicy.study.journal import Asked, Record, answered, rows_of_checks
+from bestpolicy.study.journal import Asked, Record, answered, rows_of_checks, tally_to_bytes
 from bestpolicy.study.past import Past
 from bestpolicy.study.queries import Batch, Query, check_tally, cut
 from bestpolicy.study.result import Outcome, Result, explain
