@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import Array, FloatArray, IntArray, as_floats
+from bestpolicy._numerics.inputs import shown
 from bestpolicy._numerics.quantised import ordered_product
 from bestpolicy.diagnostics.assumptions import check_features, check_model, require
 from bestpolicy.errors import InvalidInput
@@ -40,8 +41,10 @@ class LinearMDP:
 
     def __init__(self, problem: Problem, *, theta: ArrayLike, mu: ArrayLike, name: str = "model") -> None:
         self.problem = problem
+        if not isinstance(problem, Problem):
+            raise InvalidInput(f"problem must be a Problem. Got {shown(problem)} instead.")
         self.theta, self.mu = stage_parameters(problem, theta, mu)
-        self.name = name
+        self.name = str(name)
         require(check_features(problem) + check_model(problem, self.theta, self.mu))
 
     def __repr__(self) -> str:
@@ -165,9 +168,14 @@ class LinearMDP:
         write_arrays(path, self.problem, theta=self._unstaged(self.theta), mu=self._unstaged(self.mu))
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> LinearMDP:
-        """Read a model from an ``.npz`` file with features, theta, mu, discount or horizon, and optionally mask."""
-        problem, theta, mu = read_arrays(path)
+    def load(cls, path: str | PathLike[str], *, max_bytes: int | None = None) -> LinearMDP:
+        """Read a model from an ``.npz`` file with features, theta, mu, discount or horizon, and optionally mask.
+
+        A file that unpacks to more than `max_bytes` is refused before anything is unpacked; so is one whose model would
+        take a long time to check. The limit is 1 GiB by default, or what the environment variable
+        ``BESTPOLICY_MAX_MODEL_BYTES`` says, for the command line, too.
+        """
+        problem, theta, mu = read_arrays(path, max_bytes)
         if theta is None or mu is None:
             raise InvalidInput(
                 f"{path} lacks theta or mu, so it describes a problem, not a model to simulate. Add them; or wrap a "

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.arrays import FloatArray, enough_memory
 from bestpolicy._numerics.threads import one_thread
 from bestpolicy.design import g_optimal_design, rank_reduction, whiten
 from bestpolicy.design.conditioning import whitening_transform
@@ -67,7 +67,7 @@ class Finding:
 def check_features(problem: Problem) -> list[Finding]:
     """Check what can be known before any sample: rank and all-ones."""
     if problem not in _FEATURE_FINDINGS:
-        with one_thread():
+        with enough_memory("examining the features", problem.features.nbytes), one_thread():
             _FEATURE_FINDINGS[problem] = _examine_features(problem)
     return list(_FEATURE_FINDINGS[problem])
 
@@ -116,7 +116,7 @@ def _residual_of_ones(features: FloatArray, transform: FloatArray) -> FloatArray
 
 def check_model(problem: Problem, theta: FloatArray, mu: FloatArray) -> list[Finding]:
     """Check that (θ, μ) with these features is a linear MDP; θ is (stages, d), μ is (stages, S, d)."""
-    with one_thread():
+    with enough_memory("examining the model", problem.features.nbytes + mu.nbytes), one_thread():
         return _examine_model(problem, theta, mu)
 
 
