@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import Array, FloatArray, IntArray, as_floats
-from bestpolicy._numerics.inputs import shown
+from bestpolicy._numerics.inputs import number, of_type
 from bestpolicy._numerics.quantised import ordered_product
 from bestpolicy.diagnostics.assumptions import check_features, check_model, require
 from bestpolicy.errors import InvalidInput
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import read_arrays, write_arrays
+from bestpolicy.problem.problem import HUGE
 
 _KEPT_ENTRIES = 2_000_000  # of a table of transition probabilities: larger ones are made anew where they are needed
 
@@ -41,8 +42,7 @@ class LinearMDP:
 
     def __init__(self, problem: Problem, *, theta: ArrayLike, mu: ArrayLike, name: str = "model") -> None:
         self.problem = problem
-        if not isinstance(problem, Problem):
-            raise InvalidInput(f"problem must be a Problem. Got {shown(problem)} instead.")
+        of_type("problem", problem, Problem)
         self.theta, self.mu = stage_parameters(problem, theta, mu)
         self.name = str(name)
         require(check_features(problem) + check_model(problem, self.theta, self.mu))
@@ -144,7 +144,7 @@ class LinearMDP:
     def is_near_optimal(self, policy: ArrayLike, epsilon: float) -> bool:
         """Whether the policy is in Π_ε; losses below the precision of the computation count as 0."""
         slack = self.plan.error_bound + self.evaluate(policy).error_bound
-        return self.loss(policy) <= epsilon + slack
+        return self.loss(policy) <= number("epsilon", epsilon) + slack
 
     @cached_property
     def variances(self) -> FloatArray:
@@ -209,6 +209,8 @@ def stage_parameters(problem: Problem, theta: ArrayLike, mu: ArrayLike) -> tuple
             raise InvalidInput(f"{name} must have shape ({letters}) = {expected}. Got {array.shape} instead.{hint}")
         if not np.isfinite(array).all():
             raise InvalidInput(f"{name} must be finite. Entry {tuple(np.argwhere(~np.isfinite(array))[0])} is not.")
+        if max(array.max(), -array.min()) > HUGE:
+            raise InvalidInput(f"{name} must be of moderate size, up to {HUGE:g}. Scale it, or the features.")
         staged.append(array.reshape(problem.stages, *(sizes[axis] for axis in own_axes)))
     return staged[0], staged[1]
 

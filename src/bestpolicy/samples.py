@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, as_numbers, as_whole, frozen
-from bestpolicy._numerics.inputs import shown
+from bestpolicy._numerics.inputs import of_type
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 
@@ -53,16 +53,6 @@ class Pulls:
     def total(self) -> int:
         """Number of simulator calls."""
         return int(self.counts.sum())
-
-    def require_for(self, problem: Problem, rng: np.random.Generator) -> None:
-        """Raise InvalidInput unless they are pulls of the problem, to be drawn with a generator."""
-        if len(self.counts) != problem.stages:
-            raise InvalidInput(f"pulls are of {len(self.counts)} steps, but the problem has {problem.stages}.")
-        allowed = problem.mask.reshape(-1)
-        if len(self.pairs) and not (self.pairs[-1] < len(allowed) and allowed[self.pairs].all()):
-            raise InvalidInput("pulls ask for a pair that is not allowed in the problem.")
-        if not isinstance(rng, np.random.Generator):
-            raise InvalidInput(f"rng must be a numpy.random.Generator. Got {shown(rng)} instead.")
 
     def split(self, limit: int | None) -> list[Pulls]:
         """Cut into pieces of at most `limit` simulator calls; the pieces depend on nothing but the pulls and it."""
@@ -184,7 +174,8 @@ class Tally:
     @classmethod
     def empty(cls, problem: Problem, pairs: ArrayLike = ()) -> Tally:
         """Return a tally without samples (of the given pairs)."""
-        index = as_whole("pairs", pairs)
+        of_type("problem", problem, Problem)
+        index = as_whole("pairs", pairs).ravel()
         shape = (problem.stages, index.size, problem.states)
         return cls._trusted(index, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape[:2]))
 
@@ -199,6 +190,7 @@ class Tally:
         stages: ArrayLike | int = 0,
     ) -> Tally:
         """Count samples that were drawn one by one; all arrays have the same length n."""
+        of_type("problem", problem, Problem)
         given = {"states": states, "actions": actions, "next_states": next_states, "stages": stages}
         s, a, next_s, h = (as_whole(name, value).ravel() for name, value in given.items())
         r = as_numbers("rewards", rewards).astype(np.float64, copy=False).ravel()
@@ -292,6 +284,17 @@ class Tally:
     def rounds(self) -> int:
         """Rounds t: samples per stage (a round of an episodic problem simulates one pair at every stage)."""
         return int(self.pulls.sum(axis=1).max()) if len(self.pairs) else 0
+
+
+def require_pulls(pulls: Pulls, problem: Problem, rng: np.random.Generator) -> None:
+    """Raise InvalidInput unless a simulator of the problem can draw the pulls with the generator."""
+    of_type("pulls", pulls, Pulls)
+    of_type("rng", rng, np.random.Generator)
+    allowed = problem.mask.reshape(-1)
+    if len(pulls.counts) != problem.stages:
+        raise InvalidInput(f"pulls are of {len(pulls.counts)} steps, but the problem has {problem.stages}.")
+    if len(pulls.pairs) and not (pulls.pairs[-1] < len(allowed) and allowed[pulls.pairs].all()):
+        raise InvalidInput("pulls ask for a pair that is not allowed in the problem.")
 
 
 def _require_countable(name: str, counts: IntArray) -> None:

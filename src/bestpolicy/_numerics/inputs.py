@@ -14,10 +14,18 @@ from bestpolicy.errors import InvalidInput, did_you_mean
 
 
 def number(
-    name: str, value: Any, *, above: float | None = None, least: float = 0.0, below: float | None = None
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float = 0.0,
+    below: float | None = None,
+    infinite: bool = False,
 ) -> float:
-    """Return a finite number that is larger than `above` (or at least `least`) and smaller than `below`."""
+    """Return a finite number (inf, too, if `infinite`) larger than `above`, or at least `least`, and below `below`."""
     given = _as_number(value)
+    if infinite and given == inf:
+        return given
     low = given > above if above is not None else given >= least
     if not isfinite(given) or not low or (below is not None and not given < below):
         if above is not None and below is not None:
@@ -50,7 +58,7 @@ def interval(name: str, value: Any) -> tuple[float, float]:
 def require_whole(least: int, **values: Any) -> None:
     """Raise InvalidInput unless every value is a whole number of at least `least`, such as the size of an array."""
     for name, value in values.items():
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        if not isinstance(value, int | np.integer) or isinstance(value, bool | np.timedelta64) or value < least:
             raise InvalidInput(f"{name} must be a whole number of at least {least}. Got {shown(value)} instead.")
 
 
@@ -87,6 +95,12 @@ def function(name: str, value: Any, call: str) -> Any:
     if not callable(value):
         raise InvalidInput(f"{name} must be a function, called as {call}. Got {shown(value)} instead.")
     return value
+
+
+def of_type(name: str, value: Any, kind: type) -> None:
+    """Raise InvalidInput unless a value is of a kind."""
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{name} must be a {kind.__name__}. Got {shown(value)} instead.")
 
 
 def file_path(name: str, value: Any) -> str:

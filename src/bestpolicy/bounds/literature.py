@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, e, log
+from math import ceil, e, inf, log
 from typing import Literal
 
+from bestpolicy._numerics.inputs import number, of_type
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 
@@ -53,6 +54,8 @@ class LiteratureBound:
 
     def applies(self, problem: Problem, epsilon: float, delta: float) -> bool:
         """Whether the theorem's conditions on sizes, ε and δ hold. Conditions on the features are in `valid_for`."""
+        of_type("problem", problem, Problem)
+        number("epsilon", epsilon), number("delta", delta, above=0, below=1)
         setting = "discounted" if problem.horizon is None else "episodic"
         return setting == self.setting and epsilon > 0 and self._condition(problem, epsilon, delta)
 
@@ -60,7 +63,10 @@ class LiteratureBound:
         """Evaluate the formula; raises InvalidInput where the theorem does not apply."""
         if not self.applies(problem, epsilon, delta):
             raise InvalidInput(f"{self.name} does not apply here: {self.valid_for}.")
-        return self._value(problem, epsilon, delta)
+        try:
+            return float(self._value(problem, epsilon, delta))
+        except (OverflowError, ZeroDivisionError):  # of an ε whose square is 0
+            return inf
 
 
 def applicable_bounds(problem: Problem, epsilon: float, delta: float) -> list[LiteratureBound]:

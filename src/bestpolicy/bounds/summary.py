@@ -8,17 +8,14 @@ models of this size. The ratio of a row is its number of samples over the certif
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.certified import LowerBound
 from bestpolicy.bounds.divergence import PINSKER_CONSTANT, confidence_divergence
 from bestpolicy.bounds.literature import applicable_bounds
 from bestpolicy.bounds.paper import expected_samples_bound, predicted_samples, time_upper_bound
-
-if TYPE_CHECKING:
-    from bestpolicy.mdp import LinearMDP
-
+from bestpolicy.mdp import LinearMDP
 
 SCOPES = {
     "samples_lower_bound": "any algorithm, whichever steps it samples how often",

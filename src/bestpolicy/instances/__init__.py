@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
+from bestpolicy._numerics.inputs import shown
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.instances.aggregation import aggregated, aggregated_riverswim
 from bestpolicy.instances.ball import ball
@@ -127,11 +128,12 @@ def load(name: str, **overrides: Any) -> LinearMDP:
         Parameters of the family to change, such as ``discount=0.95``, ``horizon=5`` or ``seed=3``.
     """
     known = {key.lower(): instance for instance in _CATALOGUE for key in (instance.name, instance.alias) if key}
-    instance = known.get(str(name).lower())
+    asked = name.lower() if isinstance(name, str) else ""
+    instance = known.get(asked)
     if instance is None:
         names = [each.name for each in _CATALOGUE]
-        hint = did_you_mean(str(name).lower(), names)
-        raise InvalidInput(f"there is no instance {name!r}.{hint} Known are {', '.join(names)}.")
+        hint = did_you_mean(asked, names)
+        raise InvalidInput(f"there is no instance {shown(name)}.{hint} Known are {', '.join(names)}.")
     return instance.load(**overrides)
 
 

@@ -36,24 +36,24 @@ def read_arrays(
     path: str | PathLike[str], max_bytes: int | None = None
 ) -> tuple[Problem, FloatArray | None, FloatArray | None]:
     """Read a problem and, if the file has them, θ and μ."""
-    name = file_path("path", path)
+    name, limit = file_path("path", path), _limit(max_bytes)
     if os.path.isdir(name):
         raise InvalidInput(f"{name} is a folder. Give the path of an .npz model file.")
     if not os.path.isfile(name):
         raise InvalidInput(f"no such file: {name}. Give the path of an .npz model file.")
     with _one_error(name), open(name, "rb") as file:
-        return from_file(file, name, max_bytes)
+        return from_file(file, name, limit)
 
 
 def from_file(
     file: BinaryIO, path: str, max_bytes: int | None = None
 ) -> tuple[Problem, FloatArray | None, FloatArray | None]:
     """Read a problem and, if it has them, θ and μ from an open file; `path` is its name in messages."""
-    limit = whole("max_bytes", max_bytes, 1) if max_bytes is not None else whole(LIMIT, _environment_limit(), 1)
+    limit = _limit(max_bytes)
     with _one_error(path):
         if file.read(6) == np.lib.format.MAGIC_PREFIX:
             raise InvalidInput(f"{path} is a single array, not an .npz archive of named arrays.")
-        archive = zipfile.ZipFile(_Frugal(file))  # type: ignore[call-overload]
+        archive = zipfile.ZipFile(_Frugal(file))
         members = _members(archive, path)
         shapes = {key: _declared_shape(archive, member, f"{key} in {path}") for key, member in members.items()}
         with enough_memory(f"reading {path}", _require_within(limit, path, shapes)):
@@ -185,9 +185,11 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     return array
 
 
-def _environment_limit() -> Any:
+def _limit(max_bytes: int | None) -> int:
+    if max_bytes is not None:
+        return whole("max_bytes", max_bytes, 1)
     text = os.environ.get(LIMIT, "")
-    return int(text) if text.isdecimal() and len(text) < 20 else text or _LIMIT
+    return whole(LIMIT, int(text) if text.isdecimal() and len(text) < 20 else text or _LIMIT, 1)
 
 
 def _scalar(path: str, arrays: dict[str, Any], key: str) -> Any:

@@ -22,6 +22,7 @@ from bestpolicy._numerics.inputs import as_float, number, shown, whole
 from bestpolicy._numerics.sparsity import Matrix, compact
 from bestpolicy.errors import InvalidInput
 
+HUGE = 1e100  # squares of such numbers, and of their inverses, are numbers still
 _LONGEST = 10**6  # every step has its own parameters, samples and values
 
 
@@ -192,6 +193,14 @@ def _require_finite_features(features: FloatArray, mask: BoolArray) -> None:
         state, action = np.argwhere(~finite)[0]
         where = "" if mask[state, action] else " (not allowed there, but it must still be finite: use zeros)"
         raise InvalidInput(f"features of pair (state {state}, action {action}) are not all finite{where}.")
+    rows = features.reshape(-1, features.shape[2]) if mask.all() else features[mask]
+    sizes = np.maximum(rows.max(axis=0), -rows.min(axis=0))
+    extreme = np.flatnonzero((sizes > HUGE) | ((sizes > 0) & (sizes < 1 / HUGE)))
+    if len(extreme):
+        raise InvalidInput(
+            f"features must be of moderate size. In dimension {extreme[0]} the largest is {sizes[extreme[0]]:g}; scale "
+            "that to about 1."
+        )
 
 
 def _checked_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> BoolArray:

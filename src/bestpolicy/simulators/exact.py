@@ -15,7 +15,7 @@ from bestpolicy._numerics.inputs import choice
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally, require_pulls
 
 RewardLaw = Literal["bernoulli", "deterministic"]
 _LAWS = ("bernoulli", "deterministic")
@@ -50,7 +50,7 @@ class ExactSimulator:
 
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
-        pulls.require_for(self.problem, rng)
+        require_pulls(pulls, self.problem, rng)
         counts = np.stack(
             [
                 rng.multinomial(stage_counts, self.mdp.transition_rows(pulls.pairs, stage))

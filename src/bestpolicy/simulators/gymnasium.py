@@ -38,7 +38,7 @@ from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally, require_pulls
 from bestpolicy.simulators.environments import (
     checked_mask,
     checked_options,
@@ -169,6 +169,7 @@ class GymSimulator:
 
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
+        require_pulls(pulls, self.problem, rng)
         if self._table is not None:
             return self._table.sample(self.problem, pulls, rng)
         if not self._functional:
