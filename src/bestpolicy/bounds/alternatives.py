@@ -164,9 +164,8 @@ class Verifier:
         if not np.isfinite(divergences).all():
             return None
         problem = self.truth.problem
-        everything = np.broadcast_to(problem.mask, (problem.stages, *problem.mask.shape))
         policy = self.reference.optimum.policy
-        loss = solve(table, everything, policy).values[0] - evaluate(table, policy).values[0]
+        loss = solve(table, table.everything, policy).values[0] - evaluate(table, policy).values[0]
         theta, mu = self._theta + lifted[0], self._mu + lifted[1]
         limit = np.sqrt(problem.dimension) + 1e-9
         return Alternative(

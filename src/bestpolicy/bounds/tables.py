@@ -42,6 +42,11 @@ class Table:
     rewards: FloatArray
     rows: FloatArray
 
+    @property
+    def everything(self) -> BoolArray:
+        """All allowed actions, (stages, S, A)."""
+        return np.broadcast_to(self.problem.mask, self.rewards.shape)
+
 
 @dataclass(frozen=True, eq=False)
 class Solution:

@@ -84,8 +84,8 @@ class Units:
         """Return a policy (stages, S) as the user plays it."""
         if self.own_states is None:
             return staged
-        own = staged[:, : self.own_states]
-        return own if self.actions is None else np.asarray(self.actions)[own]
+        shown_part = staged[:, : self.own_states]
+        return shown_part if self.actions is None else np.asarray(self.actions)[shown_part]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
