@@ -144,7 +144,7 @@ class LinearMDP:
     def is_near_optimal(self, policy: ArrayLike, epsilon: float) -> bool:
         """Whether the policy is in Π_ε; losses below the precision of the computation count as 0."""
         slack = self.plan.error_bound + self.evaluate(policy).error_bound
-        return self.loss(policy) <= number("epsilon", epsilon) + slack
+        return self.loss(policy) <= number("epsilon", epsilon, infinite=True) + slack
 
     @cached_property
     def variances(self) -> FloatArray:
