@@ -104,19 +104,11 @@ def table_rows(mdp: LinearMDP, bound: LowerBound, *, literature: bool = True) ->
             "Theorem 3 of the paper, corrected" if problem.horizon is None else "Theorem 5 of the paper, corrected",
         ),
     ]
-    if literature:
-        for entry in applicable_bounds(problem, epsilon, delta):
-            scale = 1 if entry.counts == "samples" else problem.stages
-            kind = "worst model of this size" if entry.kind == "lower" else "guarantee"
-            doubt = "" if entry.constant_certain else "; order of magnitude only"
-            rows.append(
-                row(
-                    f"{entry.name} ({entry.reference})",
-                    scale * entry.value(problem, epsilon, delta),
-                    f"{kind}: {entry.formula}{doubt}",
-                    comparable=False,
-                )
-            )
+    for entry in applicable_bounds(problem, epsilon, delta) if literature else ():
+        samples = (1 if entry.counts == "samples" else problem.stages) * entry.value(problem, epsilon, delta)
+        kind = "worst model of this size" if entry.kind == "lower" else "guarantee"
+        note = f"{kind}: {entry.formula}{'' if entry.constant_certain else '; order of magnitude only'}"
+        rows.append(row(f"{entry.name} ({entry.reference})", samples, note, comparable=False))
     return rows
 
 

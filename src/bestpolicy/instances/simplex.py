@@ -94,14 +94,8 @@ def low_rank(
 
     Parameters
     ----------
-    states, actions, dimension : int
-    concentration, spread : float
-        Dirichlet parameters of the mixture weights and of the next-state distributions.
-    seed : int
-    discount, horizon
-        At most one of them; discount 0.8 by default. With a horizon every step has its own (θ_h, μ_h).
-    name : str, optional
-        Shown in reports.
+    states, actions, dimension, concentration, spread, seed, discount, horizon, name
+        As in `simplex`.
     """
     _check_sizes(states, actions, dimension, seed)
     require_positive(concentration=concentration, spread=spread)
