@@ -21,7 +21,7 @@ class Number(click.ParamType[float]):
 
     name = "float"
 
-    def __init__(self, **limits: float) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.limits = limits
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
