@@ -106,7 +106,7 @@ def lower_bound(
     interrupted, reason = False, "interrupted before any alternative was found"
     with one_thread():
         try:
-            verifier = Verifier(mdp, float(epsilon), rewards_known=rewards == "deterministic")
+            verifier = Verifier(mdp, min(float(epsilon), 1e100), rewards_known=rewards == "deterministic")
             planes = CuttingPlanes(Search(verifier), deadline=begin + max_seconds)
             for alternative in also:
                 adopted = verifier.adopt(alternative)

@@ -149,7 +149,7 @@ def _warn_of_small_budget(
 ) -> None:
     if budget is None:
         return
-    needed = method.predicted_samples(mdp.problem, mdp.gap, min(epsilon, float(mdp.problem.value_limits[0])), delta)
+    needed = method.predicted_samples(mdp.problem, mdp.gap, epsilon, delta)
     if needed > budget:
         err.print(
             f"Note: {method.name} is predicted to need about {needed:.2g} simulator calls here (gap {mdp.gap:.3g}), "
