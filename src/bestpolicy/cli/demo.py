@@ -15,10 +15,10 @@ from bestpolicy.cli import options
 from bestpolicy.cli.console import INTERRUPTED, notes, output, say
 from bestpolicy.cli.progress import work_progress
 from bestpolicy.comparison import Comparison, compare
+from bestpolicy.comparison.comparison import to_csv
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report import write_comparison_and_run
-from bestpolicy.report.page import to_csv
 from bestpolicy.run import identify
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.study.claim import confidence

@@ -93,18 +93,12 @@ def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
     else:
         table = Table("assumption", "measured", "limit", "verdict", "worst pair", "what to do", box=None)
         for finding in findings:
-            verdict = (
-                ("holds", "green")
-                if finding.passed
-                else ("FAILS", "red")
-                if finding.required
-                else ("exceeds", "yellow")
-            )
+            failure = ("FAILS", "red") if finding.required else ("exceeds", "yellow")
             table.add_row(
                 finding.name,
                 f"{finding.measured:.6g}",
                 f"{finding.relation} {finding.limit:.6g}",
-                styled(verdict),
+                styled(("holds", "green") if finding.passed else failure),
                 finding.where,
                 "" if finding.passed else finding.remedy,
             )

@@ -18,17 +18,19 @@ def comparison_part(comparison: Comparison) -> dict[str, Any]:
     """All that a page says of a comparison."""
     require_matplotlib()
     lines = [entry for entries in by_instance(comparison.summary).values() for entry in entries]
+    spread, bounded = any(line.runs > 1 for line in lines), any(line.ratio_to_bound is not None for line in lines)
     return {
         "headline": words.comparison_headline(comparison.summary),
         "interrupted": comparison.interrupted,
         "pictures": [_picture(comparison, lines)] if lines else [],
         "lines": lines,
         "words": words,
-        "spread": any(line.runs > 1 for line in lines),
-        "bounded": any(line.ratio_to_bound is not None for line in lines),
+        "spread": spread,
+        "bounded": bounded,
         "rows": [asdict(row) for row in comparison.rows[:_ROWS_SHOWN]],
         "all_rows": len(comparison.rows),
-        "columns": [field.name for field in fields(Trial)],
+        "columns": [(field.name.replace("_", " "), "") for field in fields(Trial)],
+        "headings": _headings(spread, bounded),
         "csv": data_link(comparison.to_csv()),
         "skipped": comparison.skipped,
         "settings": _settings(comparison.settings),
@@ -46,6 +48,12 @@ def _picture(comparison: Comparison, lines: list[Summary]) -> Picture:
     medians = "; ".join(f"{line.algorithm} on {line.instance} {line.median_samples:,.0f}" for line in lines[:12])
     svg = to_svg(comparison_figure(comparison), "comparison", f"Median simulator calls: {medians}.")
     return Picture("Simulator calls", svg, caption.strip())
+
+
+def _headings(spread: bool, bounded: bool) -> list[tuple[str, str]]:
+    numbers = ["median calls", *["middle half"] * spread, *["÷ bound"] * bounded, "÷ best"]
+    numbers += ["certified", "failures", "worst loss"]
+    return [("instance", ""), ("algorithm", ""), *((name, "number") for name in numbers)]
 
 
 def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:

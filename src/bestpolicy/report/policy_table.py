@@ -7,10 +7,11 @@ from itertools import islice
 from typing import Any
 
 from bestpolicy._numerics.arrays import IntArray
+from bestpolicy.comparison.comparison import to_csv
 from bestpolicy.problem import Problem
 from bestpolicy.report.estimates import Estimates
 from bestpolicy.report.labels import Labels
-from bestpolicy.report.page import data_link, to_csv
+from bestpolicy.report.page import data_link
 
 _ROWS_SHOWN = 500
 _ROWS_OPEN = 30
@@ -38,7 +39,7 @@ def policy_table(problem: Problem, policy: IntArray, estimates: Estimates | None
         columns[:kept], ([text for text, _ in row[:kept]] for row in _rows(problem, policy, estimates, labels))
     )
     return {
-        "columns": columns,
+        "columns": [(column.replace("_", " "), "number") for column in columns],
         "rows": list(islice(_rows(problem, policy, estimates, labels), _ROWS_SHOWN)),
         "total": policy.size,
         "open": policy.size <= _ROWS_OPEN,

@@ -201,8 +201,14 @@ def _design(estimates: Estimates, labels: Labels) -> Picture:
 
 
 def _checks(account: Account) -> dict[str, Any]:
-    checks = account.checks
-    return {"rows": checks[-_CHECKS_SHOWN:], "total": len(checks), "words": words, "at_most": at_most}
+    columns = [(name, "number") for name in ("calls", "statistic", "threshold", "certified ε", "gap")]
+    return {
+        "columns": [*columns, ("statement", "")],
+        "rows": account.checks[-_CHECKS_SHOWN:],
+        "total": len(account.checks),
+        "words": words,
+        "at_most": at_most,
+    }
 
 
 def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str, str]]:
