@@ -106,7 +106,7 @@ def slow_run(problem: bp.Problem) -> tuple[float, float]:
         time.sleep(len(states) * CALL_SECONDS)
         return np.zeros(len(states)), np.zeros(len(states), np.int64)
 
-    with tempfile.TemporaryDirectory() as folder, clocked(time.perf_counter, Store, "append", "record") as storing:
+    with tempfile.TemporaryDirectory() as folder, clocked(time.perf_counter, Store, "append") as storing:
         study = bp.Study(
             problem,
             epsilon=0.1,

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 
 import bestpolicy as bp
-from bestpolicy.stopping.past import first_past
-from bestpolicy.stopping.rule import Terms
+from bestpolicy.stopping import Check, Evidence, PaperRule, Past, Terms
+from bestpolicy.stopping.lags import first_past
 from bestpolicy.stopping.tight import TheoremT, TightTest
 
 
@@ -74,3 +74,11 @@ def first_test(
 ) -> TightTest:
     """The test that `tight` fixes before the first sample."""
     return TheoremT().fix(Terms(whitened, epsilon), first_past(whitened, candidates, shares, delta), delta)
+
+
+def paper_check(
+    whitened: bp.Problem, epsilon: float, delta: float, tally: bp.Tally, start: np.ndarray | None = None
+) -> Check:
+    """What the paper's rule says of a tally."""
+    test = PaperRule().fix(Terms(whitened, epsilon), Past(), delta)
+    return test.look(Evidence.of(tally), start).check(tally, epsilon)

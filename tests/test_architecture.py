@@ -149,7 +149,7 @@ def test_the_walk_would_notice():
 
 def test_the_way_of_a_run_is_short(tmp_path):
     """Files whose code runs between `identify` and its result, as the page counts them."""
-    model, seen = bp.ExactSimulator(bp.instances.load("two-state")), set[str]()
+    model, seen = bp.ExactSimulator(bp.instances.load("simplex")), set[str]()
 
     def note(frame, event, argument):
         if event == "call":
@@ -157,15 +157,16 @@ def test_the_way_of_a_run_is_short(tmp_path):
 
     sys.setprofile(note)
     try:
-        bp.identify(model, epsilon=0.2, delta=0.1, seed=0, algorithm="tight", store=tmp_path / "run.db")
+        bp.identify(model, epsilon=0.5, delta=0.1, seed=1, algorithm="tight", store=tmp_path / "run.db")
     finally:
         sys.setprofile(None)
     walked = {str(path.relative_to(ROOT)) for path in map(Path, seen) if path.is_relative_to(ROOT)}
     mathematics = {name for name in walked if name.split("/")[0] in MATHEMATICS}
     page = (DOCS / "explanation" / "architecture.md").read_text()
     section = page.split("## The way of one run")[1].split("\n## ")[0]
-    assert walked - mathematics == set(re.findall(r"`([\w/]+\.py)`", section))
+    assert walked == set(re.findall(r"`([\w/]+\.py)`", section))
     assert len(walked - mathematics) <= 20
+    assert len(mathematics) <= 18
 
 
 MATHEMATICS = {"algorithms", "stopping", "design", "planning.py", "estimation.py", "_numerics"}

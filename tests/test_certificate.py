@@ -16,17 +16,17 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.algorithms import Adaptive, Tight
-from bestpolicy.algorithms.anytime import whitened_problem
+from bestpolicy.algorithms.tight import whitened_problem
 from bestpolicy.certificate import make_certificate
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.stopping import lags
 from bestpolicy.stopping.evidence import Evidence
-from bestpolicy.stopping.lemmas.ellipsoids import SHARES
-from bestpolicy.stopping.past import LAG_SHARES
-from bestpolicy.stopping.verdict import Split
+from bestpolicy.stopping.lags import LAG_SHARES
+from bestpolicy.stopping.lemmas.deviations import SHARES
+from bestpolicy.stopping.tight import Split
 from bestpolicy.verification import protocol, verify, verify_text
 from bestpolicy.verification.case import Case
-from bestpolicy.verification.reading import Rejected, digest
+from bestpolicy.verification.reading import VERSION, Rejected, digest
 from tests.models import first_test, near_tie, random_mdp
 from tests.test_cli import assert_one_error_line, run
 
@@ -111,9 +111,9 @@ def test_all_theorems_of_a_lag_are_reproduced(monkeypatch):
     seen = []
 
     def spy(self, look=lags.Schedule.look):
-        found = look(self)
-        seen.extend((one.verdict, one.proof) for one in found if one.verdict.epsilon < inf and one.proof.past.number)
-        return found
+        statements = look(self)
+        seen.extend((verdict, proof) for verdict, proof in statements if verdict.epsilon < inf and proof.past.number)
+        return statements
 
     monkeypatch.setattr(lags.Schedule, "look", spy)
     mdp = bp.instances.ball(states=40, actions=3, dimension=4, seed=0, discount=0.8)
@@ -121,7 +121,9 @@ def test_all_theorems_of_a_lag_are_reproduced(monkeypatch):
     assert {proof.theorem for _, proof in seen} == {"T", "P", "F"}
     for verdict, proof in seen[:: max(1, len(seen) // 12)]:
         check = replace(result.checks[-1], policy=verdict.policy, epsilon=verdict.epsilon, proof=proof)
-        found = verdict_on(make_certificate(replace(result, epsilon=verdict.epsilon, checks=(check,))))
+        rule = f"Theorem {proof.theorem}" + (f" ({verdict.criterion})" if verdict.criterion else "")
+        said = {"epsilon": verdict.epsilon, "certified": verdict.epsilon == 0.0, "rule": rule}
+        found = verdict_on(make_certificate(replace(result, checks=(check,), **said)))
         assert found.valid, (proof.theorem, found.reasons)
         assert any(f"lag {proof.past.number}" in item for item in found.trusted)
 
@@ -129,7 +131,10 @@ def test_all_theorems_of_a_lag_are_reproduced(monkeypatch):
 def test_the_format_fixes_the_shares_that_the_rules_use():
     np.testing.assert_allclose(protocol.main_shares(), SHARES, rtol=1e-12)
     np.testing.assert_array_equal(protocol.LAG_SHARES, LAG_SHARES)
-    assert {r.theorem: part for r, part in lags.RULES} == {n: t.part for n, t in protocol.THEOREMS.items()}
+    assert {letter: part for letter, (_, part) in lags.RULES.items()} == protocol.shares_of(VERSION)
+    for version in range(1, VERSION + 1):
+        assert protocol.shares_of(version).keys() <= protocol.THEOREMS.keys()
+        assert sum(protocol.shares_of(version).values()) == pytest.approx(1.0)
     split = Split()
     assert (split.sub_gaussian, split.bernstein, split.variance, split.kernel) == protocol.NEAR_OPTIMAL
 
@@ -427,7 +432,7 @@ def rebuilt_prior(document, design_weights=None, lag_share=None):
     if design_weights is not None:
         stored(design_weights, proof["design_weights"])
     if lag_share is not None:
-        proof["lag_share"] = lag_share
+        proof["lag_share"] = document["run"]["parameters"]["lag_share"] = lag_share
     features = array(document["problem"]["features"])
     rows = features.reshape(-1, features.shape[2])[array(proof["design_pairs"])] @ array(proof["transform"])
     information = (rows.T * array(proof["design_weights"])) @ rows
@@ -530,7 +535,7 @@ def test_malformed_certificates_give_clear_errors(documents):
         with pytest.raises(InvalidInput):
             verify_text(text[:cut])
     changes = {
-        "too large": lambda d: d["problem"]["features"].update(shape=[2**30, 2**30, 3]),
+        "limit_gb must be larger": lambda d: d["problem"]["features"].update(shape=[2**30, 2**30, 3]),
         "bytes or more": lambda d: d["problem"]["features"].update(shape=[400, 2, 3]),
         "dtype": lambda d: d["problem"]["features"].update(dtype="|O"),
         "base64": lambda d: d["problem"]["features"].update(data="*" * 64),

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import bestpolicy as bp
 from bestpolicy.stopping import Check
 from bestpolicy.study import claim as claims
-from bestpolicy.study.claim import at_most, claim, confidence, percent
-from bestpolicy.study.result import explain
+from bestpolicy.study.result import at_most, claim, confidence, explain, percent
 from bestpolicy.verification import Verification
 
 CASES = [  # ε, δ, and what may be said of them

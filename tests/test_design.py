@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.linalg import solve_triangular
 
+from bestpolicy._numerics.reproducible import accurate_product
 from bestpolicy.design import Design, g_optimal_design
-from bestpolicy.design.conditioning import _accurate_product, whitening_transform
-from bestpolicy.design.interior_point import support_threshold
-from bestpolicy.design.support import caratheodory, drop_negligible
+from bestpolicy.design.d_optimal import support_threshold
+from bestpolicy.design.g_optimal import caratheodory, drop_negligible
+from bestpolicy.design.whitening import whitening_transform
 from bestpolicy.errors import ConvergenceError, InvalidInput
 
 
@@ -154,7 +155,7 @@ def test_accurate_products():
         for row in left.tolist()
     ]
     size = (np.abs(left) @ np.abs(right)).max()
-    np.testing.assert_allclose(_accurate_product(left, right), exact, rtol=1e-15, atol=1e-19 * size)
+    np.testing.assert_allclose(accurate_product(left, right)[0], exact, rtol=1e-15, atol=1e-19 * size)
 
 
 @pytest.mark.parametrize(("count", "dimension"), [(12, 3), (40, 4), (60, 6)])
@@ -366,9 +367,9 @@ def test_tolerances_out_of_range_are_refused(tolerance):
         g_optimal_design(np.eye(2), tolerance=tolerance)
 
 
-@pytest.mark.parametrize("limit", ["interior_point._MAX_ITERATIONS", "column_generation._MAX_ROUNDS"])
+@pytest.mark.parametrize("limit", ["_MAX_ITERATIONS", "_MAX_ROUNDS"])
 def test_a_missed_tolerance_is_an_error(limit, monkeypatch):
-    monkeypatch.setattr(f"bestpolicy.design.{limit}", 1)
+    monkeypatch.setattr(f"bestpolicy.design.d_optimal.{limit}", 1)
     with pytest.raises(ConvergenceError, match=r"larger tolerance"):
         g_optimal_design(FAMILIES["polynomials"], tolerance=1e-6)
 

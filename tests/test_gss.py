@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
-from bestpolicy.algorithms import ALGORITHMS, GSS, GSSE
-from bestpolicy.algorithms import gss as gss_module
-from bestpolicy.algorithms.sampling import check_times
-from bestpolicy.stopping import PaperRule
+from bestpolicy.algorithms import ALGORITHMS, GSS, GSSE, check_times
+from bestpolicy.stopping import paper
 from tests.models import near_tie, random_mdp
 
 NAMES = [instance.name for instance in bp.instances.catalogue()]
@@ -117,14 +113,6 @@ def test_duplicated_features_and_useless_scales_do_not_matter():
     assert 0.85 < second.samples / first.samples < 1.15
 
 
-@dataclass(frozen=True)
-class RecklessRule(PaperRule):
-    """The paper's rule with its threshold scaled down: no guarantee left."""
-
-    def threshold(self, rounds):
-        return super().threshold(rounds) / 100_000
-
-
 TIES = {
     "discounted": (near_tie(0.05, discount=0.3), GSS),
     "episodic": (random_mdp(8, states=2, actions=2, dimension=3, horizon=2), GSSE),
@@ -150,6 +138,7 @@ def test_coverage(kind, monkeypatch):
         return wrong
 
     assert binomtest(mistakes(algorithm(check_ratio=1.5)), runs, delta, alternative="greater").pvalue > 0.05
-    monkeypatch.setattr(gss_module, "PaperRule", RecklessRule)
+    proved = paper.threshold
+    monkeypatch.setattr(paper, "threshold", lambda *arguments: proved(*arguments) / 100_000)
     monkeypatch.setattr(algorithm, "first_check", lambda self, problem, epsilon, delta: 8)
     assert binomtest(mistakes(algorithm(check_ratio=1.3)), runs, delta, alternative="greater").pvalue < 1e-6

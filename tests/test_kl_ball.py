@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq, minimize, minimize_scalar
 
-from bestpolicy.stopping.lemmas.kl_ball import kl_max
+from tests.kl_ball import kl_max
 
 
 def dual_value(p: np.ndarray, f: np.ndarray, radius: float) -> float:

@@ -15,7 +15,7 @@ import bestpolicy as bp
 from bestpolicy.algorithms import ALGORITHMS, LAVI, LSPIG, OPPQ, PPQ, LinearPlugIn, Task, make_algorithm, parameters_of
 from bestpolicy.algorithms.peers import variance_reduced
 from bestpolicy.algorithms.peers.budget import rounded_up
-from bestpolicy.algorithms.peers.rollouts import mean_return
+from bestpolicy.algorithms.peers.lspi_g import mean_return
 from bestpolicy.algorithms.peers.variance_reduced import lower_means
 from bestpolicy.algorithms.protocol import Algorithm
 from bestpolicy.design.anchors import anchors, barycentric_spanner

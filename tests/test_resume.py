@@ -1,7 +1,6 @@
 """Resuming takes what was asked and decided from the file, on whatever machine, whoever wrote it."""
 
 import shutil
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +9,11 @@ import numpy as np
 import pytest
 
 import bestpolicy as bp
-from bestpolicy.algorithms import GSS, Adaptive, Tight
-from bestpolicy.algorithms import sampling as sampling_module
-from bestpolicy.stopping import PaperRule
+from bestpolicy.algorithms import GSS, Adaptive, Tight, protocol
+from bestpolicy.stopping.paper import PaperTest
 from bestpolicy.stopping.tight import TightTest
+from bestpolicy.study.journal import pack, unpack
+from tests.journals import rewrite
 
 DATA = Path(__file__).parent / "data"
 
@@ -34,7 +34,7 @@ def test_nothing_is_worked_out_again(tmp_path, monkeypatch, algorithm):
     study.close()
 
     called = []
-    for owner, name in ((TightTest, "look"), (PaperRule, "check"), (sampling_module, "g_optimal_design")):
+    for owner, name in ((TightTest, "look"), (PaperTest, "look"), (protocol, "g_optimal_design")):
         monkeypatch.setattr(owner, name, lambda *args, name=name, **named: called.append(name))
     again = bp.Study.resume(store)
     assert called == []
@@ -60,10 +60,7 @@ def test_a_look_that_was_not_stored_is_taken_again(tmp_path):
     study = bp.Study(model.problem, **asked, store=store)
     advance(study, model, 20)
     study.close()
-    with sqlite3.connect(store) as database:
-        database.execute("DELETE FROM looked WHERE position = 19")
-        database.execute("DELETE FROM asked WHERE position = 20")
-    database.close()
+    rewrite(store, "study", lambda rows: rows[: max(i for i, row in enumerate(rows) if row[0] == "answer") + 1])
     resumed = bp.Study.resume(store)
     assert len(resumed.checks) == 20
     assert bp.drive(resumed, model).samples == bp.identify(model, **asked).samples
@@ -76,14 +73,14 @@ def test_what_was_asked_is_taken_as_it_is(tmp_path):
     advance(study, model, 20)
     (query,) = study.ask()
     study.close()
-    from bestpolicy.study.encoding import pack, unpack
 
-    with sqlite3.connect(store) as database:
-        ((content,),) = database.execute("SELECT content FROM asked WHERE position = 20").fetchall()
-        known = unpack(content)
+    def with_other_pulls(rows):
+        last = max(i for i, (kind, _) in enumerate(rows) if kind == "asked")
+        known = unpack(rows[last][1])
         known["pulls"]["counts"] = known["pulls"]["counts"] + np.array([[3, 1, 4, 1]])
-        database.execute("UPDATE asked SET content = ? WHERE position = 20", (pack(known),))
-    database.close()
+        return [*rows[:last], ("asked", pack(known)), *rows[last + 1 :]]
+
+    rewrite(store, "study", with_other_pulls)
     resumed = bp.Study.resume(store)
     (again,) = resumed.ask()
     np.testing.assert_array_equal(again.pulls.counts, query.pulls.counts + np.array([[3, 1, 4, 1]]))
@@ -116,6 +113,29 @@ def test_studies_of_older_versions_go_on(tmp_path, name, instance):
         assert bp.verify(tmp_path / "certificate.json", model.mdp).valid
 
 
+@pytest.mark.parametrize("name", ["whole", "cut", "paper", "own"])
+def test_studies_of_the_third_schema_go_on_as_if_nothing_had_happened(tmp_path, name):
+    """The file was written before there was a journal; two of its studies are in the middle of a batch."""
+    store, model = tmp_path / "old.db", bp.ExactSimulator(bp.instances.load("two-state"))
+    shutil.copy(DATA / "studies-schema-3.db", store)
+    before = store.read_bytes()
+    (record,) = (one for one in bp.studies(store) if one.name == name)
+    assert store.read_bytes() == before  # to read it changes nothing
+    study = bp.Study.resume(store, name, max_samples=10**9 if name == "own" else None)
+    assert (study.samples, len(study.checks)) == (record.samples, len(record.checks))
+    result = bp.drive(study, model) if not study.done else study.result()
+    calls = {"cut": 40, "paper": 20000}.get(name)
+    asked = {"epsilon": record.settings.asked_epsilon, "delta": 0.1, "seed": record.settings.seed}
+    straight = bp.identify(
+        model, algorithm=record.settings.algorithm, calls_per_query=calls, own_data=record.own_data, **asked
+    )
+    assert result.certified
+    if name != "own":  # its budget has cut a batch
+        assert result.samples == straight.samples
+        np.testing.assert_array_equal(result.policy, straight.policy)
+    assert [one.name for one in bp.studies(store)] == ["whole", "cut", "paper", "own"]
+
+
 def test_an_ended_study_of_an_older_version_can_still_be_proved(tmp_path):
     store = tmp_path / "old.db"
     shutil.copy(DATA / "studies-schema-2.db", store)
@@ -144,13 +164,19 @@ def test_one_process_writes_at_a_time_and_leaves_no_lock(tmp_path):
     bp.Study.resume(store).close()
 
 
+def without_answer(position):
+    def change(rows):
+        gone = [i for i, (kind, _) in enumerate(rows) if kind == "answer"][position]
+        return rows[:gone] + rows[gone + 1 :]
+
+    return change
+
+
 def test_answers_that_are_gone_are_missed(tmp_path):
     model, store = bp.ExactSimulator(bp.instances.load("two-state")), tmp_path / "run.db"
     study = bp.Study(model.problem, epsilon=0.0, delta=0.05, algorithm="tight", seed=1, store=store)
     advance(study, model, 10)
     study.close()
-    with sqlite3.connect(store) as database:
-        database.execute("DELETE FROM answer WHERE position = 4")
-    database.close()
+    rewrite(store, "study", without_answer(4))
     with pytest.raises(bp.StoreError, match="are missing"):
         bp.Study.resume(store)

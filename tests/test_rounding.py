@@ -17,19 +17,19 @@ import pytest
 
 import bestpolicy as bp
 import bestpolicy.stopping.paper as paper
-from bestpolicy.algorithms.anytime import whitened_problem
-from bestpolicy.algorithms.tight import Tight
+from bestpolicy._numerics.reproducible import EPS, accurate_product
+from bestpolicy.algorithms.tight import Tight, whitened_problem
 from bestpolicy.certificate import make_certificate
 from bestpolicy.design import g_optimal_design, whiten
 from bestpolicy.diagnostics.assumptions import TOLERANCE
 from bestpolicy.errors import InvalidInput
 from bestpolicy.samples import Pulls
-from bestpolicy.stopping import PaperRule
-from bestpolicy.stopping import tight as tight_module
-from bestpolicy.stopping.coordinates import EPS, accurate_product, coordinates_of
+from bestpolicy.stopping import rounding
+from bestpolicy.stopping import rule as rule_module
 from bestpolicy.stopping.evidence import Evidence, fit
 from bestpolicy.stopping.fresh import FreshTest
-from bestpolicy.stopping.rounding import ALLOWANCE, Rounding
+from bestpolicy.stopping.paper import PaperTest
+from bestpolicy.stopping.rounding import ALLOWANCE, Rounding, coordinates_of
 from bestpolicy.stopping.rule import Past
 from bestpolicy.verification import protocol
 from bestpolicy.verification import regression as checked_regression
@@ -43,7 +43,7 @@ from bestpolicy.verification.reading import Rejected, parse
 from bestpolicy.verification.regression import Regression
 from bestpolicy.verification.rounding import exact_product
 from bestpolicy.verification.tight import _Rounds, rounding_of_f
-from tests.models import first_test, near_tie, random_mdp, tabular_mdp
+from tests.models import first_test, near_tie, paper_check, random_mdp, tabular_mdp
 from tests.test_certificate import verdict_on
 
 # --- exact arithmetic ------------------------------------------------------------------------------------------------
@@ -139,6 +139,12 @@ def rule_and_evidence(mdp, problem, samples, seed, *, weighted=False, epsilon=0.
     return rule, Evidence.empty(problem, problem.pairs).add(tally, weights)
 
 
+def margins_of(rule, evidence, verdict):
+    """Of w(y) - Δ̂ at a look, (stages, S, A)."""
+    model = fit(rule.problem, evidence)
+    return Rounding.of(rule.coordinates, evidence, model, verdict.propagation).margins
+
+
 def patient(exponent):
     return 1 - 2.0**-exponent
 
@@ -156,9 +162,9 @@ def test_gaps_are_known_up_to_the_margin(exponent, shift):
         rule, evidence = rule_and_evidence(mdp, problem, 10 ** (4 + 2 * seed), seed, weighted=seed % 2 == 1)
         verdict = replace(rule, policy=mdp.plan.policy).look(evidence)  # Theorem P needs no contraction
         errors = np.abs((exact(verdict.gaps) - exact_gaps(problem, evidence, verdict.policy)[0]).astype(float))
-        assert (100 * errors <= verdict.margins / ALLOWANCE).all()
+        assert (100 * errors <= margins_of(rule, evidence, verdict) / ALLOWANCE).all()
         # They are no larger than they have to be: far below what the values are, at any γ.
-        assert verdict.margins.max() <= (1e-10 if shift is None else 1e-6) * problem.value_limits[0]
+        assert margins_of(rule, evidence, verdict).max() <= (1e-10 if shift is None else 1e-6) * problem.value_limits[0]
 
 
 @pytest.mark.parametrize("shift", [None, 30])
@@ -169,8 +175,8 @@ def test_episodic_gaps_are_known_up_to_the_margin(shift):
         rule, evidence = rule_and_evidence(mdp, problem, 10**6, seed, weighted=seed == 1)
         verdict = rule.look(evidence)
         errors = np.abs((exact(verdict.gaps) - exact_gaps(problem, evidence, verdict.policy)[0]).astype(float))
-        assert (errors <= verdict.margins / ALLOWANCE).all()
-        assert verdict.margins.max() < 1e-6
+        assert (errors <= margins_of(rule, evidence, verdict) / ALLOWANCE).all()
+        assert margins_of(rule, evidence, verdict).max() < 1e-6
 
 
 @pytest.mark.parametrize("exponent", [4, 22, 26])
@@ -255,9 +261,8 @@ def test_a_run_without_margins_is_found_out(monkeypatch):
         known = coordinates_of(problem)
         return replace(known, problem=problem, transform=None, error=0.0, moved=0.0, ones=0.0)
 
-    measured = Rounding.of
-    monkeypatch.setattr(tight_module, "coordinates_of", trusting)
-    monkeypatch.setattr(Rounding, "of", lambda *arguments: measured(*arguments, allowance=0.0))
+    monkeypatch.setattr(rule_module, "coordinates_of", trusting)
+    monkeypatch.setattr(rounding, "ALLOWANCE", 0.0)
     rejected = 0
     for seed in range(12):
         mdp = nearly_tied(seed)
@@ -300,7 +305,7 @@ def paper_rule_and_tally(mdp, problem, seed, rounds=10**6):
     whitened = problem.with_features(whiten(features, design).features(problem.features))
     pulls = Pulls(problem.pairs[design.indices], np.maximum(1, design.weights * rounds).astype(int)[None])
     tally = bp.ExactSimulator(mdp).sample(pulls, np.random.default_rng(seed))
-    return PaperRule(whitened, 0.1, 0.1), tally
+    return PaperTest(whitened, Past(), 0.1, 0.1), tally
 
 
 def exact_coordinates(problem, rule):
@@ -323,7 +328,7 @@ def test_theorem_r_knows_its_backups_up_to_its_margin(exponent, shift, monkeypat
         mdp = dyadic_mdp(seed, discount=patient(exponent))
         problem = mdp.problem if shift is None else badly_conditioned(mdp.problem, shift)
         rule, tally = paper_rule_and_tally(mdp, problem, seed)
-        rule.check(tally)
+        rule.look(Evidence.of(tally))
         plan, bounds = seen[-1]
         features = exact_coordinates(problem, rule)
         ahead = exact(tally.next_counts[0]) @ exact(plan.values[0]) * Fraction(problem.discount)
@@ -338,7 +343,7 @@ def test_theorem_r_knows_its_backups_up_to_its_margin(exponent, shift, monkeypat
 def test_theorem_r_pays_for_a_policy_that_is_not_quite_greedy(monkeypatch):
     mdp = random_mdp(0, discount=0.7)
     rule, tally = paper_rule_and_tally(mdp, mdp.problem, 1)
-    honest = rule.check(tally)
+    honest = rule.look(Evidence.of(tally))
     planned, seen = paper.optimal_plan, []
 
     def other_choice(*arguments):
@@ -352,15 +357,15 @@ def test_theorem_r_pays_for_a_policy_that_is_not_quite_greedy(monkeypatch):
         return replace(plan, policy=policy)
 
     monkeypatch.setattr(paper, "optimal_plan", other_choice)
-    check = rule.check(tally)
+    verdict = rule.look(Evidence.of(tally))
     # Instead of the gap Δ it has -Δ, and Δ more of the residual at this policy.
     gap = seen[0]
     resolved = -gap + rule.epsilon - 0.7 * gap / 0.3
-    assert check.statistic == pytest.approx(honest.statistic * (resolved / (gap + rule.epsilon)) ** 2, rel=1e-6)
-    assert check.statistic < honest.statistic
-    exact_answer = replace(rule, epsilon=0.0).check(tally)
-    assert exact_answer.statistic == 0.0
-    assert not exact_answer.passed
+    assert verdict.resolved == pytest.approx(honest.resolved * (resolved / (gap + rule.epsilon)) ** 2, rel=1e-6)
+    assert verdict.resolved < honest.resolved
+    exact_answer = replace(rule, epsilon=0.0).look(Evidence.of(tally))
+    assert exact_answer.resolved == 0.0
+    assert exact_answer.epsilon == inf
 
 
 def test_the_gap_of_a_played_copy():
@@ -428,7 +433,7 @@ def test_features_that_are_no_linear_map_certify_nothing():
     assert (
         FreshTest(other, Past(rule.prior, policy=mdp.plan.policy, values=mdp.plan.values), 0.05).loss(evidence) == inf
     )
-    assert not PaperRule(other, 1.0, 0.1).check(evidence.tally).passed
+    assert not paper_check(other, 1.0, 0.1, evidence.tally).passed
 
 
 # --- the all-ones function -------------------------------------------------------------------------------------------
@@ -461,7 +466,7 @@ def test_the_misfit_of_all_ones_is_part_of_the_margin():
     for misfit in (0.0, 5e-9):
         mdp, problem = rounded_features(misfit)
         rule, evidence = rule_and_evidence(mdp, problem, 10**6, 0)
-        margins.append(rule.look(evidence).margins.min())
+        margins.append(margins_of(rule, evidence, rule.look(evidence)).min())
         assert coordinates_of(rule.problem).ones >= 0.5 * misfit
     assert margins[0] < 1e-9
     assert margins[1] > 5e-9 * 10  # misfit times 1/(1-γ) at the least
@@ -512,13 +517,13 @@ KINDS = ["discounted", "weighted", "patient", "condition 1e11", "episodic"]
 @pytest.mark.parametrize("fixed", [False, True], ids=["T", "P"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_checker_is_not_less_strict_than_the_run(documents, kind, fixed):
-    document, _, _, verdict = documents[kind]
+    document, rule, evidence, verdict = documents[kind]
     case, model = read(document)
     rounds = _Rounds(model, verdict.policy, Spending(None, 0.1, 0.1, 0.1, 0.0), fixed)
-    own = verdict.margins / ALLOWANCE
-    assert (rounds.margins >= own).all()
+    margins = margins_of(rule, evidence, verdict)
+    assert (rounds.margins >= margins / ALLOWANCE).all()
     # What the run claims is confirmed in spite of two roundings: its margin is three of the checker's.
-    assert (verdict.margins >= 2 * rounds.margins + own).all()
+    assert (margins >= 2 * rounds.margins + margins / ALLOWANCE).all()
     assert np.abs(rounds.response.values - verdict.propagation.values).max() <= 1e-6 * case.limits[0]
     assert verdict_on(document).valid
 
@@ -577,10 +582,10 @@ def test_the_checker_is_not_less_strict_than_theorem_r(monkeypatch):
 
 def test_a_claim_that_hangs_on_the_margin_is_rejected(documents, monkeypatch):
     """The same file, with a checker that knows of larger rounding errors: no optimum is confirmed any more."""
-    document, _, _, verdict = documents["discounted"]
+    document, rule, evidence, verdict = documents["discounted"]
     assert verdict.epsilon == 0
     room = (verdict.gaps - verdict.slopes)[verdict.slopes > 0].min()
-    factor = 2 * room / (verdict.margins.min() / ALLOWANCE)
+    factor = 2 * room / (margins_of(rule, evidence, verdict).min() / ALLOWANCE)
     for module in (checked_rounding, checked_regression):
         monkeypatch.setattr(module, "MARGIN", factor)
     found = verdict_on(document)

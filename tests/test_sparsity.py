@@ -7,10 +7,10 @@ import pytest
 from scipy.sparse import issparse
 
 import bestpolicy as bp
-from bestpolicy._numerics.sparsity import axes_of, compact, diagonal_of, solve
+from bestpolicy._numerics.arrays import axes_of, compact, diagonal_of, solve
 from bestpolicy.design import g_optimal_design, leverages, rank_reduction, whiten
 from bestpolicy.diagnostics.assumptions import check_features
-from bestpolicy.stopping import PaperRule
+from tests.models import paper_check
 
 
 def one_hot(states=60, actions=5, seed=0) -> bp.LinearMDP:
@@ -105,11 +105,11 @@ def test_checks_agree(twins):
     whole = bp.least_squares(sparse.problem.features, tally, ridge=0.01)
     np.testing.assert_allclose(whole.mu, a.mu, atol=1e-12)
 
-    checks = [PaperRule(mdp.problem, 0.1, 0.1).check(tally) for mdp in twins]
+    checks = [paper_check(mdp.problem, 0.1, 0.1, tally) for mdp in twins]
     assert checks[0].statistic == pytest.approx(checks[1].statistic, rel=1e-6)  # rounding is bounded, not equal
     assert checks[0].gap == pytest.approx(checks[1].gap, abs=1e-10)
     assert np.array_equal(checks[0].policy, checks[1].policy)
-    started = PaperRule(sparse.problem, 0.1, 0.1).check(tally, start=np.zeros((1, 60), np.int64))
+    started = paper_check(sparse.problem, 0.1, 0.1, tally, start=np.zeros((1, 60), np.int64))
     assert np.array_equal(started.policy, checks[0].policy)
 
 

@@ -11,10 +11,10 @@ from scipy.stats import binomtest
 
 import bestpolicy as bp
 import bestpolicy.stopping.paper as module
-from bestpolicy.algorithms.sampling import DesignSampling
+from bestpolicy.algorithms.gss import DesignSampling
 from bestpolicy.design import g_optimal_design, whiten
-from bestpolicy.stopping.paper import PaperRule, confidence, inverse_rate, threshold
-from tests.models import near_tie, random_mdp
+from bestpolicy.stopping.paper import confidence, inverse_rate, threshold
+from tests.models import near_tie, paper_check, random_mdp
 
 
 def whitened(mdp: bp.LinearMDP) -> tuple[bp.Problem, DesignSampling]:
@@ -45,7 +45,7 @@ def test_statistic_equals_its_definition(mdp):
     epsilon, delta = 0.3, 0.1
     problem, _ = whitened(mdp)
     tally = draw(mdp, 5000, 1)
-    check = PaperRule(problem, epsilon, delta).check(tally)
+    check = paper_check(problem, epsilon, delta, tally)
     phi = problem.features.reshape(-1, problem.dimension)
     gram = (phi[tally.pairs].T * tally.pulls[0]) @ phi[tally.pairs] + np.eye(problem.dimension) / problem.dimension
     leverage = max(row @ np.linalg.inv(gram) @ row for row in phi)
@@ -71,8 +71,8 @@ def test_a_residual_is_paid_for(monkeypatch):
     """Planning with error must lower the statistic by 2γρ/(1-γ) inside the square."""
     mdp = random_mdp(0, discount=0.7)
     problem, _ = whitened(mdp)
-    tally, rule = draw(mdp, 5000, 1), PaperRule(problem, 0.3, 0.1)
-    honest = rule.check(tally)
+    tally = draw(mdp, 5000, 1)
+    honest = paper_check(problem, 0.3, 0.1, tally)
     plan_exactly = module.optimal_plan
 
     def sloppy(*arguments):
@@ -83,28 +83,28 @@ def test_a_residual_is_paid_for(monkeypatch):
     monkeypatch.setattr(module, "optimal_plan", sloppy)
     resolved = honest.gap + 0.3
     ratio = (resolved - 2 * 0.7 * 0.02 / 0.3) ** 2 / resolved**2
-    assert rule.check(tally).statistic == pytest.approx(honest.statistic * ratio, rel=1e-9)
+    assert paper_check(problem, 0.3, 0.1, tally).statistic == pytest.approx(honest.statistic * ratio, rel=1e-9)
 
 
 def test_outside_the_ball_nothing_is_certified(monkeypatch):
     mdp = near_tie(0.3)
     problem, _ = whitened(mdp)
-    tally, rule = draw(mdp, 10**9, 1), PaperRule(problem, 0.3, 0.1)
-    assert rule.check(tally).passed
+    tally = draw(mdp, 10**9, 1)
+    assert paper_check(problem, 0.3, 0.1, tally).passed
     plan_exactly = module.optimal_plan
 
     def far(*arguments):
         return replace(plan_exactly(*arguments), value_parameters=np.full((1, problem.dimension), 1e3))
 
     monkeypatch.setattr(module, "optimal_plan", far)
-    assert not rule.check(tally).passed
+    assert not paper_check(problem, 0.3, 0.1, tally).passed
 
 
 def test_before_the_features_are_spanned_the_leverage_is_large_but_finite():
     mdp = random_mdp(0)
     problem, _sampling = whitened(mdp)
     tally = draw(mdp, 1, 0)
-    check = PaperRule(problem, 0.3, 0.1).check(tally)
+    check = paper_check(problem, 0.3, 0.1, tally)
     assert 0 <= check.statistic < check.threshold
     assert np.isfinite(check.statistic)
 

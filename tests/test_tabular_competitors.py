@@ -31,7 +31,7 @@ from bestpolicy.algorithms.peers.plug_in import samples_each
 from bestpolicy.algorithms.peers.tabular import EmpiricalModel, plan
 from bestpolicy.algorithms.peers.variance_reduced import rounds
 from bestpolicy.samples import Pulls, Tally
-from bestpolicy.stopping.lemmas.kl_ball import kl_max
+from tests.kl_ball import kl_max
 from tests.models import all_policies, near_tie, plain_values, random_mdp, tabular_mdp
 from tests.test_cli import assert_one_error_line, run
 

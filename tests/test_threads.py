@@ -12,7 +12,7 @@ import pytest
 from threadpoolctl import OpenBLASController, threadpool_info, threadpool_limits
 
 import bestpolicy as bp
-from bestpolicy._numerics.threads import one_thread
+from bestpolicy._numerics.reproducible import one_thread
 
 
 def threads() -> set[int]:

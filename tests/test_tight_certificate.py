@@ -12,9 +12,7 @@ from scipy.stats import binomtest
 import bestpolicy as bp
 from bestpolicy.algorithms import Task
 from bestpolicy.algorithms.adaptive import Adaptive
-from bestpolicy.algorithms.anytime import whitened_problem
-from bestpolicy.algorithms.sampling import AllocationSampling
-from bestpolicy.algorithms.tight import Tight
+from bestpolicy.algorithms.tight import AllocationSampling, Tight, whitened_problem
 from bestpolicy.design import g_optimal_design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.errors import InvalidInput
@@ -22,7 +20,7 @@ from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.fresh import FreshTest
-from bestpolicy.stopping.lemmas.ellipsoids import make_prior
+from bestpolicy.stopping.lemmas.deviations import make_prior
 from bestpolicy.stopping.lemmas.propagation import EstimatedKernel
 from bestpolicy.stopping.rule import Past
 from bestpolicy.stopping.tight import TightTest

@@ -17,7 +17,7 @@ from bestpolicy.algorithms.tight import Tight
 from bestpolicy.samples import Pulls
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.stopping.evidence import Evidence, fit
-from bestpolicy.stopping.lemmas.ellipsoids import make_prior
+from bestpolicy.stopping.lemmas.deviations import make_prior
 from bestpolicy.stopping.rule import Past
 from bestpolicy.stopping.tight import TightTest
 
@@ -181,9 +181,9 @@ def test_every_event_holds_in_a_thousand_runs(name):
 
 
 def _shrunken(factor):
-    from bestpolicy.stopping import refinement
+    from bestpolicy.stopping import tight
 
-    original_h, original_b = refinement.sub_gaussian_ellipsoids, refinement.bernstein_ellipsoids
+    original_h, original_b = tight.sub_gaussian_ellipsoids, tight.bernstein_ellipsoids
     return {
         "sub_gaussian_ellipsoids": lambda *args: original_h(*args) * factor**2,
         "bernstein_ellipsoids": lambda *args: original_b(*args) * factor**2,
@@ -193,7 +193,7 @@ def _shrunken(factor):
 def test_widths_cut_to_a_quarter_are_noticed(monkeypatch):
     """A mutation of the certificate: every width is a quarter of what it should be."""
     for name, function in _shrunken(1 / 4).items():
-        monkeypatch.setattr(f"bestpolicy.stopping.refinement.{name}", function)
+        monkeypatch.setattr(f"bestpolicy.stopping.tight.{name}", function)
     runs = 40
     escaped = escapes(MODELS["near tie"](), runs)
     assert binomtest(escaped, runs, 0.5, alternative="greater").pvalue < 1e-3
@@ -202,9 +202,9 @@ def test_widths_cut_to_a_quarter_are_noticed(monkeypatch):
 def test_a_dropped_variance_term_is_noticed(monkeypatch):
     """A mutation of the certificate: the deviation of the sample variance is left out."""
     monkeypatch.setattr(
-        "bestpolicy.stopping.refinement.deviation_terms", lambda pulls, ranges, delta: np.full(pulls.shape, 1e-9)
+        "bestpolicy.stopping.tight.deviation_terms", lambda pulls, ranges, delta: np.full(pulls.shape, 1e-9)
     )
-    monkeypatch.setattr("bestpolicy.stopping.refinement.Refinement._drift", lambda self, *args: 0.0)
+    monkeypatch.setattr("bestpolicy.stopping.tight.Refinement._drift", lambda self, *args: 0.0)
     runs = 40
     escaped = escapes(MODELS["near tie"](), runs)
     assert binomtest(escaped, runs, 0.5, alternative="greater").pvalue < 1e-3
@@ -213,7 +213,7 @@ def test_a_dropped_variance_term_is_noticed(monkeypatch):
 def test_certificates_without_widths_are_wrong(monkeypatch):
     """A mutation of the certificate: without widths nearly tied actions are confused, and the runs show it."""
     for name, function in _shrunken(1e-3).items():
-        monkeypatch.setattr(f"bestpolicy.stopping.refinement.{name}", function)
+        monkeypatch.setattr(f"bestpolicy.stopping.tight.{name}", function)
     mdp = near_tie(0.005)
     wrong = sum(run_is_wrong(mdp, Tight(), 0.1, seed, epsilon=0.0, checks=2) for seed in range(40))
     assert binomtest(wrong, 40, 0.1, alternative="greater").pvalue < 1e-3

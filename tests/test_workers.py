@@ -78,7 +78,8 @@ class Clock:
 def test_workers_that_die_raise_or_hang_are_replaced(tmp_path, monkeypatch, deed):
     expected = bp.identify(bp.ExactSimulator(MDP), **SETTINGS)
     model, clock = Unreliable(MDP, tmp_path, [deed]), Clock(tmp_path)
-    monkeypatch.setattr(sys.modules["bestpolicy.run.workers"], "time", clock)
+    for module in ("workers", "pools"):
+        monkeypatch.setattr(sys.modules[f"bestpolicy.run.{module}"], "time", clock)
     result = bp.identify(model, **SETTINGS, executor=clock.hire, query_seconds=1000)
     assert [path.name for path in tmp_path.iterdir()] == [deed]
     assert clock.hired == (1 if deed == "raise" else 2)

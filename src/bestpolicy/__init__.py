@@ -27,7 +27,7 @@ from bestpolicy.run import drive, identify
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.simulators import CallableSimulator, ExactSimulator, GenerativeModel, GymSimulator
 from bestpolicy.stopping import Check
-from bestpolicy.study import Outcome, Query, Result, Study, studies
+from bestpolicy.study import Outcome, Query, Result, Study, rescue, studies
 from bestpolicy.verification import Verification, verify
 
 _logging.getLogger(__name__).addHandler(_logging.NullHandler())
@@ -70,6 +70,7 @@ __all__ = [
     "least_squares",
     "optimal_plan",
     "report",
+    "rescue",
     "studies",
     "testing",
     "verify",

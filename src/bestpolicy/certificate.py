@@ -37,6 +37,7 @@ from bestpolicy.problem.units import Units
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.verification import verify_text
+from bestpolicy.verification.claim import CHECKED
 from bestpolicy.verification.protocol import THEOREMS
 from bestpolicy.verification.reading import FORMAT, VERSION, digest
 
@@ -61,6 +62,8 @@ class Origin:
         Number of samples that came from elsewhere.
     prove : callable, optional
         Returns what proves the last check, where that is not kept: of a study that had ended when it was resumed.
+    chain : dict, optional
+        Root, head and number of rows of the study's journal in that file.
     """
 
     problem: Problem
@@ -69,6 +72,7 @@ class Origin:
     attempts: Callable[[], int]
     own_samples: int = 0
     prove: Callable[[], Proof | None] | None = None
+    chain: dict[str, Any] | None = None
 
 
 def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:
@@ -82,7 +86,7 @@ def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:
         If the certificate does not stand its own check; nothing is written then.
     """
     text = json.dumps(make_certificate(result), indent=1, allow_nan=False) + "\n"
-    verification = verify_text(text)
+    verification = verify_text(text, limit_gb=inf)  # this file is our own
     if not verification.valid:
         raise BestPolicyError(f"no certificate was written, because it does not stand its own check: {verification}")
     write_file(path, text.encode())
@@ -114,7 +118,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "discount": problem.discount,
             "horizon": problem.horizon,
             "fingerprint": problem.fingerprint,
-            "labels": _labels(settings.units),
+            "labels": _labels(settings.units, problem),
         },
         "claim": {
             "policy": _encoded(check.policy, "<i8"),
@@ -138,6 +142,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "attempts": origin.attempts(),
             "warnings": list(result.warnings),
             "versions": versions(),
+            **({} if origin.chain is None else {"chain": origin.chain}),
         },
         "assumptions": _assumptions(proof, settings.units.reward_scale),
     }
@@ -154,10 +159,9 @@ def _proof(problem: Problem, proof: Proof, parameters: dict[str, Any]) -> dict[s
         "design_weights": _encoded(design.weights, "<f8"),
         "samples": _samples(proof),
     }
-    if proof.past is None:
+    if proof.past is None or proof.past.prior is None:
         return shared
-    past, span = proof.past, proof.value_span
-    prior = past.prior
+    past, prior, span = proof.past, proof.past.prior, proof.value_span
     return shared | {
         "prior": {
             "base": _encoded(prior.base, "<f8"),
@@ -194,10 +198,8 @@ def _samples(proof: Proof) -> dict[str, Any]:
 
 
 def _assumptions(proof: Proof, reward_scale: float) -> list[dict[str, Any]]:
-    found = [
-        {"assumption": "the features have full rank", "checked": True},
-        {"assumption": "the all-ones function is linear in the features", "checked": True},
-        {"assumption": "rewards lie in [0, 1] (sums of rewards and of their squares fit to that)", "checked": True},
+    found: list[dict[str, Any]] = [{"assumption": assumption, "checked": True} for assumption in CHECKED]
+    found += [
         {"assumption": "transition probabilities and mean rewards are linear in the features", "checked": False},
         {"assumption": "samples are independent given the sampled pairs", "checked": False},
     ]
@@ -225,10 +227,13 @@ def _encoded(array: Any, dtype: str) -> dict[str, Any]:
     return {"dtype": dtype, "shape": list(own.shape), "data": packed.decode("ascii")}
 
 
-def _labels(units: Units) -> dict[str, Any] | None:
+def _labels(units: Units, problem: Problem) -> dict[str, Any] | None:
     """Names of states and actions, and what rewards mean; None where nothing has a name."""
     known = {name: value for name, value in units.to_dict().items() if value}
-    return known if units.states or units.actions else None
+    for name, number in (("states", problem.states), ("actions", problem.actions)):
+        if len(known.get(name, [])) != number:  # names that do not fit mislead
+            known.pop(name, None)
+    return known if "states" in known or "actions" in known else None
 
 
 def _finite(value: Any) -> Any:

@@ -62,9 +62,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Return the exception of a simulator as one line of text."""
-    text = str(error) if isinstance(error, BestPolicyError) else f"the simulator raised {type(error).__name__}: {error}"
+    try:
+        said = str(error)
+    except Exception:  # a stranger's exception may do anything
+        said = "(it cannot say what)"
+    text = said if isinstance(error, BestPolicyError) else f"the simulator raised {type(error).__name__}: {said}"
     return " ".join(text.split())
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy._numerics.sparsity import Matrix, gram_matrix, solve
+from bestpolicy._numerics.arrays import FloatArray, Matrix, gram_matrix, solve
 from bestpolicy.samples import Pulls as Pulls  # was here once, as Tally was
 from bestpolicy.samples import Tally
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import Array, FloatArray, IntArray, as_floats
-from bestpolicy._numerics.quantised import ordered_product
+from bestpolicy._numerics.reproducible import ordered_product
 from bestpolicy.diagnostics.assumptions import check_features, check_model, require
 from bestpolicy.errors import InvalidInput
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan

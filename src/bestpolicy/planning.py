@@ -26,10 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy._numerics.quantised import greedy
-from bestpolicy._numerics.sparsity import Matrix
-from bestpolicy._numerics.threads import one_thread
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
+from bestpolicy._numerics.reproducible import greedy, one_thread
 from bestpolicy.problem import Problem
 
 _MAX_IMPROVEMENTS = 60
@@ -70,6 +68,7 @@ class Plan:
     error_bound: float
 
 
+@one_thread()
 def optimal_plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: IntArray | None = None) -> Plan:
     """Plan in the model (θ, μ), in the coordinates of ``problem.features``.
 
@@ -81,11 +80,6 @@ def optimal_plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: Int
     start : int array (stages, S), optional
         A policy to start from; only speed depends on it.
     """
-    with one_thread():
-        return _plan(problem, theta, mu, start)
-
-
-def _plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: IntArray | None) -> Plan:
     if problem.horizon is None:
         value_parameters = _solve_clipped(problem, theta[0], mu[0], None if start is None else start[0])[None]
         values = _clipped_values(problem, _q_values(problem, value_parameters[0]), 0)[None]
@@ -136,13 +130,9 @@ class Evaluation:
     error_bound: float
 
 
+@one_thread()
 def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntArray) -> Evaluation:
     """Evaluate a policy (stages, S) in the model (θ, μ); values are not clipped."""
-    with one_thread():
-        return _evaluate(problem, theta, mu, policy)
-
-
-def _evaluate(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntArray) -> Evaluation:
     parameters = np.empty((problem.stages, problem.dimension))
     values = np.zeros((problem.stages + 1, problem.states))
     played = [_played_features(problem, policy[h]) for h in range(problem.stages)]

@@ -8,6 +8,7 @@ samples with rewards in [0, 1] have are refused, wherever they come from.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,14 +54,37 @@ class Pulls:
         """Cut into pieces of at most `limit` simulator calls; the pieces depend on nothing but the pulls and it."""
         if limit is None or self.total <= limit:
             return [self]
-        ends = np.cumsum(self.counts.ravel())
+        flat, (stages, columns) = self.counts.ravel(), self.counts.shape
+        ends = np.cumsum(flat)
+        begins = np.arange(0, self.total, limit)
+        until = np.minimum(begins + limit, self.total)
+        first, last = np.searchsorted(ends, begins, side="right"), np.searchsorted(ends, until, side="left")
         pieces = []
-        for begin in range(0, self.total, limit):
-            until = np.clip(ends - begin, 0, limit)
-            counts = np.diff(until, prepend=0).reshape(self.counts.shape)
-            used = counts.any(axis=0)
-            pieces.append(Pulls(self.pairs[used], counts[:, used]))
+        for begin, end, low, high in zip(begins.tolist(), until.tolist(), first.tolist(), last.tolist(), strict=True):
+            if low == high and stages == 1:  # most pieces, where a pair is simulated often
+                pieces.append(Pulls._trusted(self.pairs[low : low + 1], np.array([[end - begin]])))
+                continue
+            part = flat[low : high + 1].copy()
+            part[-1] -= ends[high] - end
+            part[0] -= begin - (ends[low] - flat[low])
+            index = low + np.flatnonzero(part)
+            pairs, counts = index % columns, part[index - low]
+            if stages == 1:
+                pieces.append(Pulls._trusted(self.pairs[pairs], counts[None]))
+            else:
+                used, position = np.unique(pairs, return_inverse=True)
+                spread = np.zeros((stages, len(used)), np.int64)
+                spread[index // columns, position] = counts
+                pieces.append(Pulls._trusted(self.pairs[used], spread))
         return pieces
+
+    @classmethod
+    def _trusted(cls, pairs: IntArray, counts: IntArray) -> Pulls:
+        """Return parts of pulls, which need not be checked again."""
+        pulls = object.__new__(cls)
+        object.__setattr__(pulls, "pairs", frozen(pairs))
+        object.__setattr__(pulls, "counts", frozen(counts))
+        return pulls
 
     def equals(self, other: Pulls) -> bool:
         """Whether the same is to be simulated."""
@@ -219,6 +243,24 @@ class Tally:
             a.next_rewards + b.next_rewards,
             a.squared_rewards + b.squared_rewards,
         )
+
+    @classmethod
+    def total(cls, tallies: Sequence[Tally]) -> Tally:
+        """Add up tallies of one problem, in their order; the sums are checked."""
+        if len({tally.next_counts.shape[::2] for tally in tallies}) > 1:
+            raise InvalidInput("these tallies belong to different problems.")
+        first = tallies[0]
+        if len(tallies) == 1:
+            first._check_sums()
+            return first
+        pairs = np.unique(np.concatenate([tally.pairs for tally in tallies]))
+        whole = first._over(pairs)
+        sums = [getattr(whole, name).copy() for name in _FIELDS[1:]]
+        for tally in tallies[1:]:
+            position = slice(None) if len(tally.pairs) == len(pairs) else np.searchsorted(pairs, tally.pairs)
+            for array, name in zip(sums, _FIELDS[1:], strict=True):
+                array[:, position] += getattr(tally, name)
+        return cls(pairs, *map(frozen, sums))
 
     def at(self, pairs: IntArray) -> Tally:
         """Return the samples of the given pairs, in their order; there are none of others."""

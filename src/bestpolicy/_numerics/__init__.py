@@ -1,3 +1,3 @@
-"""What every room stands on: arrays, sparse matrices, one thread, checked numbers, decisions that hold everywhere."""
+"""What every room stands on: arrays, checked inputs, numbers that hang on no processor."""
 
 __all__: list[str] = []

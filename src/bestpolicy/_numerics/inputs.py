@@ -16,21 +16,21 @@ def number(
     name: str, value: Any, *, above: float | None = None, least: float = 0.0, below: float | None = None
 ) -> float:
     """Return a finite number that is larger than `above` (or at least `least`) and smaller than `below`."""
-    own = _as_number(value)
-    low = own > above if above is not None else own >= least
-    if not isfinite(own) or not low or (below is not None and not own < below):
+    given = _as_number(value)
+    low = given > above if above is not None else given >= least
+    if not isfinite(given) or not low or (below is not None and not given < below):
         if above is not None and below is not None:
             expected = f"strictly between {above:g} and {below:g}"
         else:
             expected = f"a finite number > {above:g}" if above is not None else f"a finite number ≥ {least:g}"
         raise InvalidInput(f"{name} must be {expected}. Got {value!r} instead.")
-    return own
+    return given
 
 
 def whole(name: str, value: Any, least: int) -> int:
     """Return a whole number of at least `least`; 1e6 is one, too."""
-    own = _as_number(value)
-    if not isfinite(own) or own != floor(own) or own < least:
+    given = _as_number(value)
+    if not isfinite(given) or given != floor(given) or given < least:
         raise InvalidInput(f"{name} must be a whole number of at least {least}. Got {value!r} instead.")
     return int(value)
 

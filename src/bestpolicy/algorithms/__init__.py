@@ -24,7 +24,7 @@ from bestpolicy.algorithms.peers.plug_in import PlugIn
 from bestpolicy.algorithms.peers.plug_in_no_guarantee import PlugInNoGuarantee
 from bestpolicy.algorithms.peers.ppq import PPQ
 from bestpolicy.algorithms.peers.vqvi import VQVI
-from bestpolicy.algorithms.protocol import About, Algorithm, Remembered, Request, Run, Task
+from bestpolicy.algorithms.protocol import About, Algorithm, Remembered, Request, Run, Task, check_times
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.problem import Problem
@@ -129,6 +129,7 @@ __all__ = [
     "Run",
     "Task",
     "Tight",
+    "check_times",
     "find_algorithm",
     "make_algorithm",
     "parameters_of",

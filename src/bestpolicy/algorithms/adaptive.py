@@ -26,17 +26,14 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.inputs import number
-from bestpolicy._numerics.quantised import grid_shares
-from bestpolicy.algorithms.anytime import Anytime, run_anytime
-from bestpolicy.algorithms.protocol import About, Run, Task
-from bestpolicy.algorithms.sampling import AllocationSampling
-from bestpolicy.algorithms.tight import Tight
+from bestpolicy._numerics.reproducible import grid_shares
+from bestpolicy.algorithms.protocol import About
+from bestpolicy.algorithms.tight import AllocationSampling, Tight
 from bestpolicy.design import Design
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.problem import Problem
-from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping import Evidence, Verdict
 from bestpolicy.stopping.lags import Schedule, critical_directions, reached_share
-from bestpolicy.stopping.verdict import Verdict
 
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _LARGEST_WEIGHT = 16.0
@@ -47,8 +44,8 @@ _QUIET = 0.15  # variances below this share of the largest do not count as small
 
 
 @dataclass(frozen=True)
-class Adaptive(Anytime):
-    """Theorem T with a re-designed allocation; the other parameters are those of `Anytime`.
+class Adaptive(Tight):
+    """Theorem T with a re-designed allocation; the other parameters are those of `Tight`.
 
     Attributes
     ----------
@@ -62,8 +59,6 @@ class Adaptive(Anytime):
     about: ClassVar[About] = replace(
         Tight.about, complexity="as tight, with the sampling that makes the worst pair cheapest"
     )
-    anytime: ClassVar[bool] = True
-    takes_own_data: ClassVar[bool] = True
 
     redesign_ratio: float = 1.3
     exploration: float = 0.1
@@ -72,18 +67,6 @@ class Adaptive(Anytime):
         super().__post_init__()
         number("redesign_ratio", self.redesign_ratio, least=1)
         number("exploration", self.exploration, above=0, below=1)
-
-    def run(self, task: Task) -> Run:
-        """Sample where it decides until the asked ε is certified."""
-        return run_anytime(task, self, Redesign(self.redesign_ratio, self.exploration))
-
-
-@dataclass(frozen=True)
-class Redesign:
-    """Sample where the estimates so far say that it decides; the parameters are those of `Adaptive`."""
-
-    ratio: float
-    exploration: float
 
     def candidates(self, problem: Problem, design: Design) -> IntArray:
         """Every pair, unless there are too many of them."""
@@ -97,7 +80,7 @@ class Redesign:
         # Far from the end the directions are guesses, and the G-optimal design is the better one.
         ready = reached_share(verdict, terms.epsilon) >= _READY and verdict.slopes.any()
         samples = evidence.tally.samples
-        if not ready or samples < self.ratio * sampling.designed:
+        if not ready or samples < self.redesign_ratio * sampling.designed:
             return sampling
         focused = focused_allocation(terms.problem, evidence, verdict, terms.epsilon)
         allocation = self.exploration * sampling.everywhere + (1 - self.exploration) * focused

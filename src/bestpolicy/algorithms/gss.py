@@ -14,16 +14,21 @@ with the repairs that make its guarantee true of the code.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+import numpy as np
 
 from bestpolicy._numerics.arrays import frozen
-from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.algorithms.sampling import DesignSampling, Rounding, begin_with_design, check_times
-from bestpolicy.design import whiten
+from bestpolicy._numerics.inputs import choice
+from bestpolicy.algorithms.protocol import About, Request, Run, Task, begin_with_design, check_times
+from bestpolicy.design import Design, rounded_counts, whiten
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
-from bestpolicy.stopping import Check, PaperRule
-from bestpolicy.stopping.prediction import predicted_rounds
+from bestpolicy.samples import Pulls, Tally
+from bestpolicy.stopping import Check, Evidence, PaperRule, Past, Terms
+from bestpolicy.stopping.paper import predicted_rounds
+
+Rounding = Literal["rounded", "random"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class GSS:
             raise InvalidInput(f"design_tolerance must lie in (0, 0.1]. Got {self.design_tolerance} instead.")
         if not self.check_ratio >= 1:
             raise InvalidInput(f"check_ratio must be at least 1. Got {self.check_ratio} instead.")
+        choice("sampling", self.sampling, ("rounded", "random"))
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only, or episodic ones only."""
@@ -79,7 +85,7 @@ class GSS:
         design, decided = begin_with_design(task, self.design_tolerance)
         whitened = problem.with_features(frozen(whiten(problem.pair_features, design).features(problem.features)))
         sampling = DesignSampling(problem, design, self.sampling)
-        rule = PaperRule(whitened, epsilon, delta)
+        test = PaperRule().fix(Terms(whitened, epsilon), Past(), delta)
 
         tally = sampling.empty_tally()
         check: Check | None = None
@@ -90,11 +96,12 @@ class GSS:
             if past is not None and past.check is not None:
                 check = past.check
             else:
-                check = rule.check(data, None if check is None else check.policy)
+                verdict = test.look(Evidence.of(data), None if check is None else check.policy)
+                check = verdict.check(data, epsilon)
             if check.passed:
                 break
         assert check is not None
-        return replace(check, proof=rule.proof(data).with_design(design) if check.passed else None)
+        return replace(check, proof=test.proof(Evidence.of(data)).with_design(design) if check.passed else None)
 
     def first_check(self, problem: Problem, epsilon: float, delta: float) -> float:
         """Rounds before which no gap between values could pass the rule, so that looking would be idle."""
@@ -120,3 +127,34 @@ class GSSE(GSS):
         complexity="d H⁵ (d + log 1/δ) / (Δ+ε)²",
         reference=GSS.about.reference.replace("Algorithm 1", "Algorithm 2"),
     )
+
+
+@dataclass(frozen=True)
+class DesignSampling:
+    """Pull pairs in the proportions of a design.
+
+    Attributes
+    ----------
+    problem : Problem
+    design : Design
+        Over the rows of ``problem.pair_features``.
+    rounding : {"rounded", "random"}
+        Deterministic rounding, which follows the design as closely as whole numbers can, or independent draws
+        from it as in the paper.
+    """
+
+    problem: Problem
+    design: Design
+    rounding: Rounding = "rounded"
+
+    def empty_tally(self) -> Tally:
+        """Return a tally of the design's pairs without samples."""
+        return Tally.empty(self.problem, self.problem.pairs[self.design.indices])
+
+    def until(self, rounds: int, tally: Tally, rng: np.random.Generator) -> Pulls:
+        """Return the pulls that lead from `tally` to `rounds` rounds; every stage pulls the same pairs."""
+        if self.rounding == "rounded":
+            counts = rounded_counts(self.design.weights, rounds) - rounded_counts(self.design.weights, tally.rounds)
+        else:
+            counts = rng.multinomial(rounds - tally.rounds, self.design.weights)
+        return Pulls(tally.pairs, np.tile(counts, (self.problem.stages, 1)))

@@ -1,16 +1,20 @@
-"""What the loop and an algorithm say to each other."""
+"""What the loop and an algorithm say to each other, and what many algorithms begin with."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from bestpolicy.design import Design, g_optimal_design
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
+
+MAX_ROUNDS = 10**16  # counts stay exact in float64, and no simulator will ever get there
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,3 +146,25 @@ class Algorithm(Protocol):
     def run(self, task: Task) -> Run:
         """Yield requests, receive their tallies, return the last check."""
         ...
+
+
+def begin_with_design(task: Task, tolerance: float) -> tuple[Design, dict[str, Any]]:
+    """Return a G-optimal design, and what to decide with the first request; a run that is resumed keeps its own."""
+    past = task.recall()
+    if past is not None and "design" in past.decided:
+        design = Design(**past.decided["design"])
+    else:
+        design = g_optimal_design(task.problem.pair_features, tolerance=tolerance)
+    return design, {"design": vars(design)}
+
+
+def check_times(first: float, ratio: float) -> Iterator[int]:
+    """Rounds after which to look at the data: geometric, every one if the ratio is 1.
+
+    The rules hold at all times together, so looking on a sparse grid keeps their guarantee.
+    """
+    rounds = max(1, min(ceil(first), MAX_ROUNDS))
+    while rounds < MAX_ROUNDS:
+        yield rounds
+        rounds = max(rounds + 1, ceil(rounds * ratio))
+    yield MAX_ROUNDS

@@ -33,7 +33,7 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import frozen
 from bestpolicy._numerics.inputs import choice, number
-from bestpolicy._numerics.threads import one_thread
+from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.bounds.alternatives import Alternative, Verifier
 from bestpolicy.bounds.certified import LowerBound, RewardLaw, Weighing
 from bestpolicy.bounds.cutting import CuttingPlanes

@@ -28,8 +28,7 @@ from math import ceil, inf, log
 from bestpolicy._numerics.inputs import number
 from bestpolicy.bounds.divergence import PAPER_CONSTANT
 from bestpolicy.problem import Problem
-from bestpolicy.stopping.paper import ZETA_2
-from bestpolicy.stopping.prediction import crossing, pace, predicted_rounds, threshold_line
+from bestpolicy.stopping.paper import ZETA_2, crossing, pace, predicted_rounds, threshold_line
 
 _WRONG_STOP_FACTOR = 24  # proof of Thm 3: from this multiple of U*·β on, the statistic passes with high probability
 

@@ -16,7 +16,7 @@ from bestpolicy.cli.demo import demo
 from bestpolicy.cli.identify import identify
 from bestpolicy.cli.inspect import check, design, instances
 from bestpolicy.cli.report import report, watch
-from bestpolicy.cli.studies import resume, studies
+from bestpolicy.cli.studies import rescue, resume, studies
 from bestpolicy.cli.verify import verify
 from bestpolicy.errors import BestPolicyError
 
@@ -43,7 +43,7 @@ def commands() -> None:
     """
 
 
-for command in (identify, resume, studies, verify, report, watch, bounds, design, check, instances, demo):
+for command in (identify, resume, studies, rescue, verify, report, watch, bounds, design, check, instances, demo):
     commands.add_command(command)
 commands.add_command(algorithms_command)
 commands.add_command(compare_command)

@@ -21,7 +21,7 @@ from bestpolicy.mdp import LinearMDP
 from bestpolicy.report import write_comparison_and_run
 from bestpolicy.run import identify
 from bestpolicy.simulators import ExactSimulator
-from bestpolicy.study.claim import confidence
+from bestpolicy.study.result import confidence
 
 INSTANCES = tuple(
     family + kind

@@ -23,7 +23,7 @@ from bestpolicy.problem import Problem
 from bestpolicy.run import drive
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.study import Outcome, Result, Study
-from bestpolicy.study.claim import at_most
+from bestpolicy.study.result import at_most
 
 CALLS_PER_QUERY = 10**6
 _NAME = "study"

@@ -1,8 +1,7 @@
-"""`bestpolicy resume` and `studies`: files in which runs survive."""
+"""`bestpolicy resume`, `studies` and `rescue`: files in which runs survive."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from math import inf
 from typing import Any
 
@@ -18,8 +17,9 @@ from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.study import Record, Study
+from bestpolicy.study import rescue as rescue_studies
 from bestpolicy.study import studies as study_records
-from bestpolicy.study.claim import at_most
+from bestpolicy.study.result import at_most
 from bestpolicy.study.store import Store
 
 
@@ -85,9 +85,25 @@ def _model_of(record: Record, file: str, source: str) -> tuple[LinearMDP | None,
 @options.as_json
 def studies(file: str, as_json: bool) -> None:
     """List the studies in FILE: what they ask, how far they are, how many samples they may still need."""
-    listed = study_records(file)
+    _show(study_records(file), as_json)
+
+
+@click.command()
+@click.argument("file")
+@click.argument("new")
+@options.as_json
+def rescue(file: str, new: str, as_json: bool) -> None:
+    """Copy what is whole of a damaged FILE into the file NEW, and list it.
+
+    Every row of a study is chained to the one before it by a checksum. All rows up to the first that is damaged are
+    kept; `bestpolicy resume NEW` goes on from there.
+    """
+    _show(rescue_studies(file, new), as_json)
+
+
+def _show(listed: list[Record], as_json: bool) -> None:
     if as_json:
-        echo_json([asdict(record) for record in listed])
+        echo_json([record.to_dict() for record in listed])
         return
     table = Table("name", "algorithm", "ε", "δ", "samples", "certified ε", "forecast", "outcome", "begun", box=None)
     for record in listed:

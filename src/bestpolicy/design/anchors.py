@@ -29,9 +29,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
-from bestpolicy._numerics.quantised import steady
-from bestpolicy._numerics.threads import one_thread
-from bestpolicy.design.conditioning import row_chunks, squared_norms, well_conditioned
+from bestpolicy._numerics.reproducible import one_thread, steady
+from bestpolicy.design.whitening import row_chunks, squared_norms, well_conditioned
 from bestpolicy.problem import Problem
 
 _GROWTH = 1e-4

@@ -9,13 +9,17 @@ Since sum_i w_i g_i(w) = d for every w, the number max_i g_i(w) >= d that comes 
 certificate. A design with max_i g_i <= (1 + eta) d is optimal up to the factor 1 + eta, and this is all that the
 theorems ask of it. Some optimal design has at most d (d + 1) / 2 points.
 
-The method, each step in a file of its own:
+The method:
 
-1. `conditioning`: coordinates in which rounding does no harm.
-2. `column_generation`: weights on a small working set of rows; all rows are then asked whether they should join it.
-3. `interior_point`: the weights on the working set, in about ten Newton steps.
-4. `support`: at most d (d + 1) / 2 points with the same information matrix, their weights rounded to a grid: the
-   same ones on every processor.
+1. `whitening`: coordinates in which rounding does no harm.
+2. `d_optimal`: weights on a small working set of rows, in about ten Newton steps; all rows are then asked whether they
+   should join it.
+3. At most d (d + 1) / 2 points with all but the same information matrix M, their weights rounded to a grid: the same
+   ones on every processor. The lightest points are dropped if together they hold a share rho of the trace of M^-1 M:
+   what remains is at least (1 - rho) M, so no leverage grows by more than 1 / (1 - rho). Then Caratheodory's theorem:
+   among more points than M has entries there is a combination of the matrices z_i z_i' that vanishes; moving the
+   weights along it until the first one is zero removes a point and keeps M. The combinations are read off the reduced
+   echelon form of the matrices, as in the simplex method.
 
 The leverages of all rows under the weights that are returned are computed last, and are the certificate.
 First-order methods (Frank-Wolfe, multiplicative updates) take a number of passes over the rows that grows like
@@ -32,17 +36,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.quantised import grid_shares
-from bestpolicy._numerics.sparsity import axes_of
-from bestpolicy._numerics.threads import one_thread
-from bestpolicy.design.column_generation import Frame, Indices, initial_working_set, optimal_weights
-from bestpolicy.design.conditioning import Floats, as_feature_matrix, well_conditioned
-from bestpolicy.design.support import caratheodory, drop_negligible, moment_count
+from bestpolicy._numerics.arrays import FloatArray, IntArray, axes_of
+from bestpolicy._numerics.reproducible import grid_shares, one_thread
+from bestpolicy.design.d_optimal import Frame, initial_working_set, optimal_weights
+from bestpolicy.design.whitening import as_feature_matrix, squared_norms, well_conditioned
 from bestpolicy.errors import ConvergenceError, InvalidInput
 
 _TIGHTEST, _LOOSEST = 1e-10, 1.0
+_GRID = 2.0**32
+_INDEPENDENT = 1e-6  # what is left of a matrix z z' that those before it do not combine to
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +69,8 @@ class Design:
         The dimension d, which is the rank of the features.
     """
 
-    indices: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    indices: IntArray
+    weights: FloatArray
     worst_leverage: float
     worst_index: int
     tolerance: float
@@ -119,7 +123,7 @@ def g_optimal_design(features: ArrayLike, *, tolerance: float = 1e-3) -> Design:
         ) from error
 
 
-def _certified_design(features: Floats, tolerance: float) -> Design:
+def _certified_design(features: FloatArray, tolerance: float) -> Design:
     """Solve, reduce the support, certify; again with more digits if the reduction cost too many."""
     on_axes = _design_on_axes(features, tolerance)
     if on_axes is not None:
@@ -144,7 +148,7 @@ def _certified_design(features: Floats, tolerance: float) -> Design:
     )
 
 
-def _design_on_axes(features: Floats, tolerance: float) -> Design | None:
+def _design_on_axes(features: FloatArray, tolerance: float) -> Design | None:
     """The design for features that each lie on an axis: the longest of every axis, equally often.
 
     A row has the leverage d (length / longest)^2 <= d, so it is optimal. None for all other features.
@@ -163,7 +167,7 @@ def _design_on_axes(features: Floats, tolerance: float) -> Design | None:
     return _design(longest, np.full(dimension, 1 / dimension), float(dimension), worst, tolerance, dimension)
 
 
-def _reduced_support(frame: Frame, working: Indices, weights: Floats, share: float) -> tuple[Indices, Floats]:
+def _reduced_support(frame: Frame, working: IntArray, weights: FloatArray, share: float) -> tuple[IntArray, FloatArray]:
     """At most d (d + 1) / 2 rows with the information matrix of the adopted design, up to the `share` of it."""
     kept = drop_negligible(frame.points(working), weights, share)
     indices, weights = working[kept], weights[kept]
@@ -175,9 +179,87 @@ def _reduced_support(frame: Frame, working: Indices, weights: Floats, share: flo
 
 
 def _design(
-    indices: Indices, weights: Floats, worst_leverage: float, worst_index: int, tolerance: float, dimension: int
+    indices: IntArray, weights: FloatArray, worst_leverage: float, worst_index: int, tolerance: float, dimension: int
 ) -> Design:
     order = np.argsort(indices)
     indices, weights = indices[order], weights[order]
     indices.flags.writeable = weights.flags.writeable = False
     return Design(indices, weights, worst_leverage, worst_index, tolerance, dimension)
+
+
+def moment_count(dimension: int) -> int:
+    """Number d (d + 1) / 2 of distinct entries of an information matrix: an optimal design needs no more points."""
+    return dimension * (dimension + 1) // 2
+
+
+def drop_negligible(points: FloatArray, weights: FloatArray, share: float) -> IntArray:
+    """Points (k,) that remain when the lightest ones are dropped: with a sum of w_i |z_i|^2 of at most `share`.
+
+    The points (m, d) are in coordinates where M(w) is the identity.
+    """
+    traces = weights * squared_norms(points)
+    order = np.argsort(traces, kind="stable")
+    negligible = np.searchsorted(np.cumsum(traces[order]), share, side="right")
+    return np.sort(order[negligible:])
+
+
+def caratheodory(points: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weights (m,), at most d (d + 1) / 2 of them positive, with the same M(w), up to a rounding of 1e-9.
+
+    Symmetric sets of points have many such weights. Points and weights are rounded to a grid, and rows are combined
+    number by number, so that every processor takes the same ones.
+    """
+    table = _rounded(_moments(_rounded(points)).T)
+    weights = _rounded(weights)
+    basis: list[int] = []
+    for column in range(table.shape[1]):
+        if len(basis) < len(table):
+            free = np.abs(table[len(basis) :, column])
+            row = len(basis) + int(free.argmax())
+            if free.max() > _INDEPENDENT:
+                _pivot(table, len(basis), row, column)
+                basis.append(column)
+                continue
+        _move_to_basis(table, weights, basis, column)
+    return weights
+
+
+def _move_to_basis(table: FloatArray, weights: FloatArray, basis: list[int], column: int) -> None:
+    """Empty the point `column`, a combination of those in the basis, or one of these in exchange for it."""
+    combination = table[: len(basis), column].copy()
+    held = weights[basis]
+    # Weight that leaves the column arrives in the basis as its combination; where that is negative it may run out.
+    falling = np.flatnonzero(combination < -_INDEPENDENT)
+    steps = held[falling] / -combination[falling]
+    if len(steps) == 0 or steps.min() >= weights[column]:
+        weights[basis] = np.maximum(held + weights[column] * combination, 0.0)
+        weights[column] = 0.0
+        return
+    # Among those that run out together, the largest pivot keeps the elimination stable.
+    together = falling[steps <= steps.min() + 1e-12]
+    leaver = int(together[combination[together].argmin()])
+    weights[basis] = np.maximum(held + steps.min() * combination, 0.0)
+    weights[column] -= steps.min()
+    weights[basis[leaver]] = 0.0
+    _pivot(table, leaver, leaver, column)
+    basis[leaver] = column
+
+
+def _pivot(table: FloatArray, target: int, row: int, column: int) -> None:
+    """Make `column` the unit vector of the row `target`, with the entry in `row` for pivot."""
+    if row != target:
+        table[[target, row]] = table[[row, target]]
+    table[target] /= table[target, column]
+    factors = table[:, column].copy()
+    factors[target] = 0.0
+    table -= factors[:, None] * table[target]
+
+
+def _moments(points: FloatArray) -> FloatArray:
+    """Rows of the d (d + 1) / 2 distinct entries of z z'."""
+    row, column = np.triu_indices(points.shape[1])
+    return points[:, row] * points[:, column]
+
+
+def _rounded(numbers: FloatArray) -> FloatArray:
+    return np.rint(numbers * _GRID) / _GRID

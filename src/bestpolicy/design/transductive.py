@@ -66,9 +66,7 @@ class TransductiveDesign:
         return self.value / self.lower_bound - 1 if self.lower_bound > 0 else inf
 
 
-def transductive_design(
-    features: FloatArray, directions: FloatArray, *, tolerance: float = 0.05, start: FloatArray | None = None
-) -> TransductiveDesign:
+def transductive_design(features: FloatArray, directions: FloatArray, *, tolerance: float = 0.05) -> TransductiveDesign:
     """Return a design that minimises the largest variance of the given directions.
 
     Parameters
@@ -79,14 +77,12 @@ def transductive_design(
         Linear functions, divided by the accuracy that is wanted.
     tolerance : float
         Stop once the design is within this relative distance of optimal. What was reached comes with the design.
-    start : array (K,), optional
-        Weights to start from, all of them positive; uniform by default.
     """
     if features.ndim != 2 or directions.ndim != 2 or features.shape[1] != directions.shape[1] or not len(directions):
         raise InvalidInput(
             f"features (K, d) and directions (J, d) must agree in d. Got {features.shape} and {directions.shape}."
         )
-    weights = _kept_invertible(np.ones(len(features)) if start is None else start)
+    weights = _kept_invertible(np.ones(len(features)))
     variances, slopes = _slopes(features, directions, weights)
     best, value, bound = weights, inf, inf
     for power in _POWERS:
@@ -104,12 +100,12 @@ def transductive_design(
             # Longer steps than the proof grants are taken as long as they help, and else taken back.
             for step in (boost, 1.0):
                 moved = _kept_invertible(weights * gains ** (step / (power + 1)))
-                found = _slopes(features, directions, moved)
-                if step == 1.0 or ((found[0] / variances.max()) ** power).sum() <= (shares**power).sum():
+                there = _slopes(features, directions, moved)
+                if step == 1.0 or ((there[0] / variances.max()) ** power).sum() <= (shares**power).sum():
                     break
             boost = 1.0 if step < boost else min(1.5 * boost, power + 1)
-            settled = np.abs(found[0] / variances - 1).max() < tolerance / 1000
-            weights, (variances, slopes) = moved, found
+            settled = np.abs(there[0] / variances - 1).max() < tolerance / 1000
+            weights, (variances, slopes) = moved, there
             if settled:
                 break
     return TransductiveDesign(frozen(best), value, 1 / bound)

@@ -1,41 +1,192 @@
-"""Changes of coordinates for features: whitening by a design, reduction to full rank, leverages.
+"""Coordinates for features: in which arithmetic is accurate, in which the theorems' norms hold, of full rank.
 
-Linear models do not care about coordinates: x . theta = (x T) . (T^-1 theta). The theorems do, because they
-assume norms: |phi| <= 1, |theta| <= sqrt(d) and |mu' V| <= sqrt(d) max|V|. Nobody has to be asked for them. With a
-design w whose largest leverage is sigma <= (1 + eta) d, put
+Linear models do not care about coordinates: x . theta = (x T) . (T^-1 theta). Two others do.
+
+*The theorems* assume norms: |phi| <= 1, |theta| <= sqrt(d) and |mu' V| <= sqrt(d) max|V|. Nobody has to be asked for
+them. With a design w whose largest leverage is sigma <= (1 + eta) d, put
 
     phi' = Lambda(w)^{-1/2} phi / sqrt(sigma),        theta' = sqrt(sigma) Lambda(w)^{1/2} theta.
 
 Then |phi'|^2 = leverage / sigma <= 1, and |theta'|^2 = sigma sum_k w_k (phi_k . theta)^2 <= (1 + eta) d max r^2 for
 rewards r = phi . theta; the same holds for mu' V in place of theta. Any square root of Lambda^-1 will do. The one
 used here is the inverse of a triangular factor, whose accuracy does not depend on the units of the columns.
+
+*The solver* of designs is only as accurate as its coordinates z = x T:
+
+1. Columns are divided by a power of two near their largest entry, which costs no rounding and removes units.
+2. T makes the Gram matrix of all rows the identity. Then, for every unit vector u, the n numbers (z_i . u)^2
+   sum to 1 and their maximum is at least 1/n, so the information matrix of an optimal design has eigenvalues
+   between 1/(n d) and 1. Double precision is ample from there on, whatever the features looked like.
+3. Where T is so ill conditioned that x T would lose the digits that the tolerance asks for, the product is formed
+   once with more digits (`accurate_product`), and the rows are replaced by it.
+
+The rank is decided on columns of unit norm: a direction counts when its singular value exceeds
+``RANK_TOLERANCE * d`` times the largest. Neither units nor the number of rows change the verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import cholesky as cholesky_factor
-from scipy.linalg import lu, solve_triangular
+from scipy.linalg import lu, qr, solve_triangular, svdvals
 from scipy.sparse import issparse
 
-from bestpolicy._numerics.sparsity import Matrix, axes_of, dense, diagonal_of
-from bestpolicy.design.conditioning import (
-    EPS,
-    Floats,
-    as_feature_matrix,
-    column_scales,
-    equilibrated_factor,
-    numerical_rank,
-    row_chunks,
-    squared_norms,
-)
-from bestpolicy.design.g_optimal import Design
-from bestpolicy.errors import InvalidInput
+from bestpolicy._numerics.arrays import FloatArray, Matrix, axes_of, dense, diagonal_of
+from bestpolicy._numerics.reproducible import EPS, accurate_product
+from bestpolicy.errors import ConvergenceError, InvalidInput
+
+if TYPE_CHECKING:
+    from bestpolicy.design.g_optimal import Design
+
+RANK_TOLERANCE = 16 * EPS
+# Above this ratio of eigenvalues a Gram matrix no longer tells rank from rounding, and QR has to be asked.
+_SAFE_GRAM_CONDITION = 1e10
+_CHUNK_ELEMENTS = 1 << 17
+
+
+def as_feature_matrix(features: ArrayLike) -> FloatArray:
+    """Return `features` as a finite float64 matrix of shape (n, d), or say what is wrong with it."""
+    given = np.asarray(features)
+    if given.dtype.kind not in "biuf":
+        raise InvalidInput(f"features must be an (n, d) array of real numbers. Got entries of type {given.dtype}.")
+    matrix = np.ascontiguousarray(given, dtype=np.float64)
+    if given.ndim != 2 or 0 in given.shape:
+        raise InvalidInput(
+            f"features must have shape (n, d) with n >= 1 rows and d >= 1 columns. Got shape {given.shape}. "
+            "Reshape features (S, A, d) with features.reshape(-1, d)."
+        )
+    # NaN and inf survive min and max, so two cheap reductions stand in for a test of every entry.
+    if not (np.isfinite(matrix.max()) and np.isfinite(matrix.min())):
+        row, column = np.argwhere(~np.isfinite(matrix))[0]
+        raise InvalidInput(
+            f"features must be finite. Got {matrix[row, column]} in row {row}, column {column}. "
+            "Remove that row or mend the feature map."
+        )
+    return matrix
+
+
+def row_chunks(rows: int, columns: int) -> Iterator[slice]:
+    """Slices that cut `rows` into pieces small enough to stay in the processor's cache."""
+    size = max(64, _CHUNK_ELEMENTS // columns)
+    return (slice(start, start + size) for start in range(0, rows, size))
+
+
+def squared_norms(rows: FloatArray) -> FloatArray:
+    """Squared Euclidean norms (n,) of the rows of an (n, d) matrix."""
+    norms: FloatArray = np.einsum("ij,ij->i", rows, rows)
+    return norms
+
+
+def column_scales(features: FloatArray) -> FloatArray:
+    """Powers of two (d,) near the largest magnitude of each column; 1 for a column of zeros."""
+    largest = np.maximum(features.max(axis=0), -features.min(axis=0))
+    exponents = np.frexp(largest)[1].clip(-1000, 1000)
+    return np.where(largest > 0, np.ldexp(1.0, exponents), 1.0)
+
+
+def equilibrated_factor(features: FloatArray, scales: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Upper triangular R (d, d) and column norms (d,) such that features = Q R diag(norms), columns of R of norm 1.
+
+    The R factor is accumulated chunk by chunk, so memory stays bounded. Columns of zeros keep norm 1.
+    """
+    dimension = features.shape[1]
+    factor = np.zeros((0, dimension))
+    for chunk in row_chunks(len(features), dimension):
+        factor = qr(np.vstack((factor, features[chunk] / scales)), mode="r", check_finite=False)[0][:dimension]
+    factor = np.vstack((factor, np.zeros((dimension - len(factor), dimension))))
+    norms = np.sqrt(squared_norms(factor.T))
+    norms[norms == 0] = 1.0
+    return factor / norms, norms * scales
+
+
+def numerical_rank(singular_values: FloatArray) -> int:
+    """Number of singular values, of unit-norm columns, that rounding cannot explain."""
+    threshold = RANK_TOLERANCE * len(singular_values) * singular_values.max()
+    return int(np.count_nonzero(singular_values > threshold))
+
+
+def _from_axes(features: FloatArray, scales: FloatArray) -> tuple[FloatArray, float] | None:
+    """Whiten features that each lie on an axis, which takes no more than scales; None for all others."""
+    axes = axes_of(features)
+    if axes is None:
+        return None
+    axis, lengths = axes
+    squares = np.bincount(axis, (lengths / scales[axis]) ** 2, minlength=features.shape[1])
+    _require_rank(int(np.count_nonzero(squares)), features.shape[1])
+    return np.diag(1 / (np.sqrt(squares) * scales)), 1.0
+
+
+def _from_gram(features: FloatArray, scales: FloatArray) -> tuple[FloatArray, float] | None:
+    """Whiten by a Cholesky factor of the Gram matrix; None where its conditioning forbids that."""
+    gram = np.zeros((features.shape[1],) * 2)
+    for chunk in row_chunks(*features.shape):
+        scaled = features[chunk] / scales
+        gram += scaled.T @ scaled
+    norms = np.sqrt(np.diag(gram))
+    if norms.min() == 0:
+        return None
+    gram /= np.outer(norms, norms)
+    eigenvalues = np.linalg.eigvalsh(gram)
+    if eigenvalues[0] * _SAFE_GRAM_CONDITION < eigenvalues[-1]:
+        return None
+    inverse = solve_triangular(np.linalg.cholesky(gram), np.eye(len(gram)), lower=True)
+    transform = np.ascontiguousarray((inverse / (norms * scales)).T)
+    return transform, float(np.sqrt(eigenvalues[-1] / eigenvalues[0]))
+
+
+def _from_qr(features: FloatArray, scales: FloatArray) -> tuple[FloatArray, float]:
+    """Whiten by a QR factorisation, which also decides the rank."""
+    factor, norms = equilibrated_factor(features, scales)
+    singular_values = svdvals(factor)
+    dimension = features.shape[1]
+    _require_rank(numerical_rank(singular_values), dimension)
+    transform = solve_triangular(factor, np.eye(dimension)) / norms[:, None]
+    return transform, float(singular_values[0] / singular_values[-1])
+
+
+def _require_rank(rank: int, dimension: int) -> None:
+    if rank < dimension:
+        raise InvalidInput(
+            f"features have rank {rank}, expected {dimension} (one per column). "
+            "Use features @ rank_reduction(features) instead: it has full rank and spans the same linear functions."
+        )
+
+
+def whitening_transform(features: FloatArray) -> tuple[FloatArray, float]:
+    """Return T (d, d) with T' X'X T = I for the features X, and the condition number of X with unit-norm columns.
+
+    Raises
+    ------
+    InvalidInput
+        If the rank of the features is below d.
+    """
+    scales = column_scales(features)
+    return _from_axes(features, scales) or _from_gram(features, scales) or _from_qr(features, scales)
+
+
+def well_conditioned(features: FloatArray, precision: float) -> tuple[FloatArray, FloatArray]:
+    """Rows (n, d) and T (d, d): rows @ T is whitened, and plain arithmetic gives it to the relative `precision`.
+
+    The rows are the features themselves or, where their conditioning demands it, the features times an invertible
+    matrix.
+    """
+    for _ in range(3):
+        transform, condition = whitening_transform(features)
+        # Row by row, the rounding of x T is at most d eps |x| |T|, and | |x| |T| | <= sqrt(d) condition |x T|.
+        if features.shape[1] ** 1.5 * EPS * condition <= precision:
+            return features, transform
+        chunks = row_chunks(*features.shape)
+        features = np.concatenate([accurate_product(features[chunk], transform)[0] for chunk in chunks])
+    raise ConvergenceError(
+        f"the features are too ill conditioned (condition number {condition:.1e} after whitening) for a design "
+        f"to be certified to {precision:.1e}. Ask for a larger tolerance, or use features of a smaller dimension."
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,20 +201,20 @@ class Whitening:
         Its inverse.
     """
 
-    transform: NDArray[np.float64]
-    inverse: NDArray[np.float64]
+    transform: FloatArray
+    inverse: FloatArray
 
-    def features(self, features: ArrayLike) -> NDArray[np.float64]:
+    def features(self, features: ArrayLike) -> FloatArray:
         """Features (..., d) in the new coordinates."""
         given, scales = np.asarray(features, dtype=np.float64), self._scales
         return given @ self.transform if scales is None else given * scales
 
     @cached_property
-    def _scales(self) -> NDArray[np.float64] | None:
+    def _scales(self) -> FloatArray | None:
         """The transform, where it only changes the scales of the coordinates."""
         return diagonal_of(self.transform)
 
-    def parameters(self, parameters: ArrayLike) -> NDArray[np.float64]:
+    def parameters(self, parameters: ArrayLike) -> FloatArray:
         """Parameters (..., d), such as theta or the rows of mu, in the new coordinates."""
         return np.asarray(parameters, dtype=np.float64) @ self.inverse.T
 
@@ -104,7 +255,7 @@ def whiten(features: ArrayLike, design: Design) -> Whitening:
     return Whitening(unscaled.transform / length, unscaled.inverse * length)
 
 
-def _root(rows: Floats) -> Floats:
+def _root(rows: FloatArray) -> FloatArray:
     """Upper triangular R (d, d) with R'R = rows' rows and a diagonal that is not negative: there is one only."""
     axes = axes_of(rows)
     if axes is None:
@@ -114,7 +265,7 @@ def _root(rows: Floats) -> Floats:
     return np.diag(np.sqrt(np.bincount(axis, lengths**2, minlength=rows.shape[1])))
 
 
-def leverages(features: Matrix, gram: Matrix) -> NDArray[np.float64]:
+def leverages(features: Matrix, gram: Matrix) -> FloatArray:
     """Leverages phi' G^-1 phi of all features, in pieces so that no second (n, d) array is needed.
 
     Parameters
@@ -151,7 +302,7 @@ def leverages(features: Matrix, gram: Matrix) -> NDArray[np.float64]:
     return result
 
 
-def _division_by_root(gram: Matrix, diagonal: Floats | None) -> Callable[[Matrix], Matrix]:
+def _division_by_root(gram: Matrix, diagonal: FloatArray | None) -> Callable[[Matrix], Matrix]:
     """Return a function that maps rows phi to rows of squared norm phi' G^-1 phi."""
     if diagonal is None:
         factor = cholesky_factor(dense(gram), lower=True)
@@ -161,7 +312,7 @@ def _division_by_root(gram: Matrix, diagonal: Floats | None) -> Callable[[Matrix
     return lambda rows: rows * (1 / np.sqrt(diagonal))
 
 
-def rank_reduction(features: ArrayLike) -> NDArray[np.float64]:
+def rank_reduction(features: ArrayLike) -> FloatArray:
     """Orthonormal basis B of the row space: features @ B has full rank and spans the same linear functions.
 
     The rank counts the singular values, after scaling the columns to norm 1, that exceed 16 d eps times the largest
@@ -186,7 +337,7 @@ def rank_reduction(features: ArrayLike) -> NDArray[np.float64]:
     return basis
 
 
-def _row_space(matrix: Floats) -> Floats:
+def _row_space(matrix: FloatArray) -> FloatArray:
     """Orthonormal basis (d, r) of the row space; the identity if the rank is full."""
     dimension = matrix.shape[1]
     axes = axes_of(matrix)

@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy._numerics.threads import one_thread
+from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.design import g_optimal_design, rank_reduction, whiten
-from bestpolicy.design.conditioning import whitening_transform
+from bestpolicy.design.whitening import whitening_transform
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem.problem import Problem
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bestpolicy._numerics.inputs import number
-from bestpolicy._numerics.threads import one_thread
+from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.diagnostics.assumptions import check_features, require
 from bestpolicy.diagnostics.held_out import HeldOut, Residuals
 from bestpolicy.errors import InvalidInput

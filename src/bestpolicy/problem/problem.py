@@ -17,9 +17,8 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, as_floats, frozen
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, Matrix, as_floats, compact, frozen
 from bestpolicy._numerics.inputs import whole
-from bestpolicy._numerics.sparsity import Matrix, compact
 from bestpolicy.errors import InvalidInput
 
 

@@ -117,11 +117,10 @@ class Account:
 def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account:
     """Read a study from a file of studies; it may still be running."""
     with Store(path) as store:
-        study = store.find(name)
-        record, problem, trace = store.read(study), store.problem(study), store.trace(study)
-        parts = [tally for _, _, tally in store.answers(study)]
-        own = store.own_data(study)
+        record = store.read(store.find(name))
         attempts = store.attempts(record.fingerprint)
+    problem, trace, own = record.problem, record.trace, record.own_data
+    parts = [tally for _, _, tally in record.told()]
     result = record.result or {}
     last = record.checks[-1] if record.checks else {}
     known = last.get("epsilon")
@@ -209,10 +208,10 @@ def from_certificate(text: str, path: str) -> Account:
         ),
         samples=verification.samples,
         rounds=run.whole("rounds", 0),
-        certified=claim.fields.get("asked_was_certified") is True,
+        certified=verification.missed_epsilon is None,
         epsilon=verification.epsilon,
-        outcome=str(Outcome.CERTIFIED) if claim.fields.get("asked_was_certified") is True else "ended early",
-        rule=claim.text("rule"),
+        outcome=str(Outcome.CERTIFIED) if verification.missed_epsilon is None else "ended early",
+        rule=verification.rule,
         checks=[],
         policy=claim.array("policy", "i", (problem.stages, problem.states)),
         tally=_certificate_tally(document, problem),

@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy._numerics.threads import one_thread
-from bestpolicy.algorithms.anytime import whitened_problem
+from bestpolicy._numerics.reproducible import one_thread
+from bestpolicy.algorithms.tight import whitened_problem
 from bestpolicy.design import g_optimal_design
 from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.planning import evaluate_policy, optimal_plan

@@ -31,7 +31,7 @@ from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
 from bestpolicy.study import Outcome
-from bestpolicy.study.claim import at_most
+from bestpolicy.study.result import at_most
 from bestpolicy.study.settings import Settings, is_about_failures
 
 _CHECKS_SHOWN = 300

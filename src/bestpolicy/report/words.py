@@ -9,7 +9,7 @@ from statistics import median
 from bestpolicy.comparison import Summary
 from bestpolicy.report.accounts import Account
 from bestpolicy.study import Outcome
-from bestpolicy.study.claim import percent, quality
+from bestpolicy.study.result import percent, quality
 
 _WHY = {
     Outcome.BUDGET: "The budget of simulator calls is spent.",

@@ -6,19 +6,21 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import closing
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from bestpolicy._numerics.inputs import function, number, whole
-from bestpolicy._numerics.threads import one_thread
+from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.run.workers import Crew, failed
+from bestpolicy.run.measure import measure, simulating
+from bestpolicy.run.workers import Crew, failed, with_study
 from bestpolicy.samples import Tally
 from bestpolicy.simulators import GenerativeModel
 from bestpolicy.study import Outcome, Result, Study
@@ -70,7 +72,8 @@ def identify(
         Simulator calls per query; 100 with an executor, else all at once. The answer depends on it, but not on the
         number of workers.
     query_seconds : float, optional
-        Time limit for one query on a worker.
+        Time limit for one query on a worker, counted from when it begins; then the worker is replaced (on Dask,
+        restarted by its nanny) and the query tried again.
     own_data : Tally, optional
         Samples from elsewhere, of pairs chosen without regard to outcomes; see `Study`.
     diagnose : int, optional
@@ -87,8 +90,8 @@ def identify(
     Raises
     ------
     SimulatorError
-        If the simulator fails. Its attribute ``study`` holds everything measured so far: mend the simulator and
-        go on with ``drive(error.study, model)``.
+        If the simulator or its workers fail for good. Its attribute ``study`` holds everything measured so far: mend
+        the simulator and go on with ``drive(error.study, model)``, or from the file.
     """
     _check_arguments(model, executor, max_seconds, query_seconds, progress)
     if diagnose is not None:
@@ -108,11 +111,16 @@ def identify(
         units=Units.of(model),
         own_data=own_data,
     )
-    if diagnose is not None:
-        study.warn(*linearity_warnings(model, diagnose, study.seed))
-    return drive(
-        study, model, max_seconds=max_seconds, executor=executor, query_seconds=query_seconds, progress=progress
-    )
+    with closing(study):
+        if diagnose is not None:
+            try:
+                with simulating():
+                    study.warn(*linearity_warnings(model, diagnose, study.seed))
+            except SimulatorError as error:
+                raise with_study(study, error) from error.__cause__
+        return drive(
+            study, model, max_seconds=max_seconds, executor=executor, query_seconds=query_seconds, progress=progress
+        )
 
 
 def linearity_warnings(model: GenerativeModel, samples_per_pair: int, seed: int) -> tuple[str, ...]:
@@ -131,10 +139,54 @@ def drive(
     query_seconds: float | None = None,
     progress: Callable[[Study], None] | None = None,
 ) -> Result:
-    """Answer the queries of a study with a simulator until it is done; the parameters are those of `identify`."""
+    """Answer the queries of a study with a simulator until it is done; the parameters are those of `identify`.
+
+    The study's file is free again afterwards, however it ends; a study that is not done takes it again when it is told
+    more, by `drive` or by hand.
+    """
     if not isinstance(study, Study):
         raise InvalidInput(f"study must be a Study. Got {study!r} instead; to begin one, use identify.")
-    _check_arguments(model, executor, max_seconds, query_seconds, progress)
+    with closing(study):
+        _check_arguments(model, executor, max_seconds, query_seconds, progress)
+        _require_same_problem(study, model)
+        study.reopen()
+        deadline = None if max_seconds is None else time.monotonic() + max_seconds
+        crew = None if executor is None else Crew(model, executor, query_seconds=query_seconds)
+        logger.info("%s with seed %d", study, study.seed)
+        try:
+            with one_thread():
+                while not study.done:
+                    if crew is not None:
+                        crew.answer(study)
+                    else:
+                        _answer_here(study, model)
+                    if progress is not None:
+                        progress(study)
+                    if study.stop_requested:
+                        study.stop(Outcome.INTERRUPTED)
+                    elif deadline is not None and time.monotonic() > deadline:
+                        study.stop(Outcome.TIME)
+        except KeyboardInterrupt:
+            study.stop(Outcome.INTERRUPTED)
+        finally:
+            if crew is not None:
+                crew.dismiss()
+        logger.info("%s", study)
+        return study.result()
+
+
+def _answer_here(study: Study, model: GenerativeModel) -> None:
+    for query in study.ask():
+        if study.stop_requested:
+            break
+        try:
+            tally = measure(model, query)
+        except SimulatorError as error:
+            raise failed(study, query, error) from error.__cause__
+        study.tell(query, tally)
+
+
+def _require_same_problem(study: Study, model: GenerativeModel) -> None:
     if model.problem.fingerprint != study.problem.fingerprint:
         raise InvalidInput(
             "the simulator belongs to another problem than the study: features, mask, discount or horizon differ. "
@@ -147,48 +199,6 @@ def drive(
             f"the study maps rewards from {was} into [0, 1], the simulator from {now}: their samples must not be "
             "pooled. Give the reward_range with which the study began."
         )
-    deadline = None if max_seconds is None else time.monotonic() + max_seconds
-    crew: Crew | None = None
-    if executor is not None:
-        hire = executor if not isinstance(executor, Executor) else lambda: executor
-        crew = Crew(model, hire, query_seconds=query_seconds)
-    logger.info("%s with seed %d", study, study.seed)
-    try:
-        with one_thread():
-            while not study.done:
-                if crew is not None:
-                    crew.answer(study)
-                else:
-                    _answer_here(study, model)
-                if progress is not None:
-                    progress(study)
-                if study.stop_requested:
-                    study.stop(Outcome.INTERRUPTED)
-                elif deadline is not None and time.monotonic() > deadline:
-                    study.stop(Outcome.TIME)
-    except KeyboardInterrupt:
-        study.stop(Outcome.INTERRUPTED)
-    finally:
-        if crew is not None and not isinstance(executor, Executor):
-            crew.dismiss()
-        if study.done:
-            study.close()
-    logger.info("%s", study)
-    return study.result()
-
-
-def _answer_here(study: Study, model: GenerativeModel) -> None:
-    for query in study.ask():
-        if study.stop_requested:
-            break
-        try:
-            tally = model.sample(query.pulls, query.rng())
-        except SimulatorError as error:
-            failed(study, query, error)
-            raise
-        except Exception as error:
-            raise failed(study, query, error) from error
-        study.tell(query, tally)
 
 
 def _check_arguments(model: Any, executor: Any, max_seconds: Any, query_seconds: Any, progress: Any) -> None:

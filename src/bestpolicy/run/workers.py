@@ -11,16 +11,30 @@ the failure is reported with the query that caused it, and everything that was a
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from contextlib import suppress
 from typing import Any
 
-from bestpolicy.errors import SimulatorError, one_line
-from bestpolicy.samples import Tally
+from bestpolicy.errors import BestPolicyError, InvalidInput, SimulatorError, one_line
+from bestpolicy.run.pools import Answer, Irreplaceable, make_pool
 from bestpolicy.simulators import GenerativeModel
 from bestpolicy.study import Query, Study
 
 _POLL_SECONDS = 0.1
+_DIED = (
+    "its worker died: it was killed, ran out of memory, was ended by the simulator, or could not load it (what the "
+    "worker printed says more; on other processes a simulator must stand at the top of a module)"
+)
+_TO_SEND = (
+    "To work on other processes, a simulator and its functions must stand at the top of a module, and hold nothing that "
+    "cannot be pickled, such as a lock or an open file."
+)
+_GO_ON = (
+    "Nothing is lost: error.study holds what was measured. Mend the simulator and go on with "
+    "bestpolicy.drive(error.study, model)."
+)
 
 
 class Crew:
@@ -30,8 +44,8 @@ class Crew:
     ----------
     model : GenerativeModel
         Sent to the workers with each query, so it must survive the journey (be picklable, for processes).
-    hire : callable
-        Makes an executor; called again when the old one is broken or has a worker that hangs.
+    executor : Executor, or a function that makes one
+        With a function, workers that die or hang are replaced.
     retries : int
         How often a query is tried again.
     query_seconds : float, optional
@@ -41,145 +55,170 @@ class Crew:
     def __init__(
         self,
         model: GenerativeModel,
-        hire: Callable[[], Executor],
+        executor: Executor | Callable[[], Executor],
         *,
         retries: int = 2,
         query_seconds: float | None = None,
     ) -> None:
-        self._model, self._hire = model, hire
+        self._model, self._pool = model, make_pool(executor)
         self._retries, self._query_seconds = retries, query_seconds
-        self._executor = hire()
         self._failures: dict[int, int] = {}
-        self._begun: dict[Future[Tally], float] = {}
-        self._watched = 0.0
+        self._suspects: set[int] = set()
+        self._waiting: deque[Query] = deque()
+        self._flying: dict[Answer, Query] = {}
 
     def answer(self, study: Study) -> None:
         """Hand out the queries that await an answer, and tell the answers as they come."""
-        flying: dict[Future[Tally], Query] = {}
+        self._waiting.extend(study.ask())
         try:
-            for query in study.ask():
-                self._send(query, flying)
-            while flying:
-                ready, _ = wait(flying, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
-                wrong: list[tuple[Query, Any]] = []
-                broken: list[tuple[Query, Any, bool]] = []
-                for future in ready:
-                    query = flying.pop(future)
-                    begun = self._begun.pop(future, None) is not None
-                    try:
-                        tally = future.result()
-                    except (BrokenExecutor, CancelledError) as error:
-                        broken.append((query, error, begun))
-                    except Exception as error:
-                        wrong.append((query, error))
-                    else:
-                        study.tell(query, tally)
-                self._watch(flying)
-                lost = wrong + self._overdue(study, flying) + self._suspects(broken, flying)
-                self._try_again(study, lost, flying)
-        finally:
-            for future in flying:
-                future.cancel()
+            while self._waiting or self._flying:
+                if study.stop_requested:
+                    self._call_back()
+                self._send()
+                wait(self._flying, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+                broken = self._take_answers(study)
+                self._notice(study)
+                if broken:
+                    self._lose(study, self._pool.suspects(broken, self._flying), _DIED)
+                self._lose(study, self._overdue(), f"no answer within {self._query_seconds} s")
+        except KeyboardInterrupt:
+            for future in [each for each in self._flying if _answered(each)]:  # what is being simulated is lost
+                with suppress(BestPolicyError):
+                    study.tell(self._landed(future), future.result())
+            raise
 
     def dismiss(self) -> None:
-        """Let the workers go."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Let the workers go, whatever they are at."""
+        for future in self._flying:
+            future.cancel()
+        self._pool.dismiss(kill=bool(self._flying))
 
-    def _send(self, query: Query, flying: dict[Future[Tally], Query]) -> None:
-        try:
-            future = self._executor.submit(measure, self._model, query)
-        except BrokenExecutor:
-            self._replace_executor()
+    def _send(self) -> None:
+        """Give the free workers something to do. After a death, suspects are tried alone: that finds the guilty one."""
+        while self._waiting and self._pool.has_room(self._flying):
+            if self._flying and self._suspects & {self._waiting[0].index, *(q.index for q in self._flying.values())}:
+                break
+            query = self._waiting.popleft()
             try:
-                future = self._executor.submit(measure, self._model, query)
-            except BrokenExecutor as error:
-                raise SimulatorError(
-                    f"the workers are gone ({one_line(error)}). Give executor= a function that makes an executor, and "
-                    "they will be replaced; nothing that was told is lost."
-                ) from error
-        flying[future] = query
+                future = self._pool.send(self._model, query)
+            except Exception as error:
+                future = Future()
+                future.set_exception(error)
+            self._flying[future] = query
 
-    def _watch(self, flying: dict[Future[Tally], Query]) -> None:
-        """Note which queries have begun: the clock starts then, not when they are handed in."""
-        if time.monotonic() < self._watched + _POLL_SECONDS:
-            return
-        self._watched = time.monotonic()
-        for future in flying:
-            if future.running():
-                self._begun.setdefault(future, time.monotonic())
+    def _call_back(self) -> None:
+        """Forget the queries that have not begun."""
+        self._waiting.clear()
+        for future in [each for each in self._flying if each not in self._pool.begun]:
+            if future.cancel():
+                del self._flying[future]
 
-    def _suspects(
-        self, broken: list[tuple[Query, Any, bool]], flying: dict[Future[Tally], Query]
-    ) -> list[tuple[Query, Any]]:
-        """When a worker dies the whole pool breaks: only queries that had begun may be to blame."""
-        broken.sort(key=lambda entry: entry[0].index)
-        suspects = [entry for entry in broken if entry[2]] or broken[:1]
-        for query, _, _ in broken:
-            if not any(query is suspect[0] for suspect in suspects):
-                self._send(query, flying)
-        return [(query, reason) for query, reason, _ in suspects]
+    def _take_answers(self, study: Study) -> list[Answer]:
+        """Tell what was answered, and send again what failed; return the queries whose worker is gone."""
+        broken = []
+        for future in [each for each in self._flying if each.done()]:
+            try:
+                tally = future.result()
+            except (BrokenExecutor, CancelledError):
+                broken.append(future)
+            except Exception as error:
+                self._try_again(study, self._landed(future), error)
+            else:
+                query = self._landed(future)
+                self._suspects.discard(query.index)
+                study.tell(query, tally)
+        return broken
 
-    def _overdue(self, study: Study, flying: dict[Future[Tally], Query]) -> list[tuple[Query, Any]]:
-        """Give up on the queries that take too long, and on the workers that hold them."""
+    def _landed(self, future: Answer) -> Query:
+        self._pool.begun.pop(future, None)
+        return self._flying.pop(future)
+
+    def _notice(self, study: Study) -> None:
+        try:
+            for _ in range(self._pool.look(self._flying)):
+                study.note_failure()
+        except Irreplaceable as error:
+            raise with_study(study, SimulatorError(f"{error}: everything that was measured is kept.")) from None
+
+    def _overdue(self) -> list[Answer]:
         if self._query_seconds is None:
             return []
-        now = time.monotonic()
-        late = {future for future in flying if self._begun.get(future, now) < now - self._query_seconds}
-        if not late:
-            return []
-        lost = [(flying[future], f"no answer within {self._query_seconds:g} s") for future in late]
-        innocent = [query for future, query in flying.items() if future not in late]
-        for future in flying:
-            if future in self._begun and future not in late:  # its worker ends with the others, and so does its answer
-                study.note_failure()
-        flying.clear()
-        self._begun.clear()
-        self._replace_executor()
-        for query in innocent:
-            self._send(query, flying)
-        return lost
+        begun, limit = self._pool.begun, time.monotonic() - self._query_seconds
+        return [future for future in self._flying if begun.get(future, limit) < limit and not future.done()]
 
-    def _try_again(self, study: Study, lost: list[tuple[Query, Any]], flying: dict[Future[Tally], Query]) -> None:
-        for query, reason in lost:
-            self._failures[query.index] = self._failures.get(query.index, 0) + 1
-            if self._failures[query.index] > self._retries:
-                raise failed(study, query, reason, self._failures[query.index]) from (
-                    reason if isinstance(reason, BaseException) else None
-                )
+    def _lose(self, study: Study, guilty: list[Answer], reason: str) -> None:
+        """Blame queries for the loss of their workers, and send again what was in flight there."""
+        if not guilty:
+            return
+        try:
+            lost = self._pool.give_up(guilty, self._flying)
+        except Irreplaceable as error:
+            query = min((self._flying[future] for future in guilty), key=lambda each: each.index)
+            raise failed(study, query, f"{reason}. {error}") from error
+        for future in sorted(lost, key=lambda each: self._flying[each].index, reverse=True):
+            begun, query = future in self._pool.begun, self._landed(future)
+            if _answered(future):
+                study.tell(query, future.result())
+            elif future in guilty:
+                self._suspects.add(query.index)
+                self._try_again(study, query, reason)
+            else:
+                self._waiting.appendleft(query)
+                if begun:  # its worker ended with the others, and so did its answer
+                    study.note_failure()
+
+    def _try_again(self, study: Study, query: Query, reason: Any) -> None:
+        self._failures[query.index] = times = self._failures.get(query.index, 0) + 1
+        if times > self._retries or _is_killed_worker(reason):
+            raise failed(study, query, reason, times) from reason if isinstance(reason, BaseException) else None
+        if _may_depend_on_outcomes(reason):
             study.note_failure()
-            self._send(query, flying)
-
-    def _replace_executor(self) -> None:
-        for process in dict(getattr(self._executor, "_processes", None) or {}).values():
-            process.kill()  # a hung worker would otherwise keep the interpreter from ending
-        self._executor.shutdown(wait=False, cancel_futures=True)
-        self._executor = self._hire()
+        self._waiting.appendleft(query)
 
 
-def measure(model: GenerativeModel, query: Query) -> Tally:
-    """Answer one query; runs on the worker."""
-    return model.sample(query.pulls, query.rng())
+def _answered(future: Answer) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def failed(study: Study, query: Query, reason: Any, times: int = 1) -> SimulatorError:
     """Return the error for a query that was not answered; what it had measured is told to the study."""
-    if isinstance(reason, SimulatorError) and times == 1:
-        error = reason
-    else:
-        what = one_line(reason) if isinstance(reason, Exception) else str(reason)
-        if times > 1:
-            state, action = study.problem.pair(int(query.pulls.pairs[0]))
-            place = f"query {query.index} (from pair (state {state}, action {action}) on)"
-            what = f"{place} failed {times} times; last: {what}"
-        if "pickle" in what:
-            what += ". To work on other processes, a simulator and its functions must stand at the top of a module."
+    error = reason
+    if not isinstance(reason, SimulatorError) or times > 1 or reason.partial is None:
+        state, action = study.problem.pair(int(query.pulls.pairs[0]))
+        often = f" failed {times} times; last" if times > 1 else ""
+        what = f"query {query.index} (from pair (state {state}, action {action}) on){often}: {_said(reason)}"
         error = SimulatorError(what, getattr(reason, "partial", None))
     if error.partial is not None:
-        study.tell(query, error.partial, partial=True)
-    study.note_failure()
+        with suppress(InvalidInput):  # a simulator may make anything of it
+            study.tell(query, error.partial, partial=True)
+    if _may_depend_on_outcomes(reason):
+        study.note_failure()
+    return with_study(study, error)
+
+
+def _said(reason: Any) -> str:
+    if isinstance(reason, str):
+        return reason
+    if isinstance(reason, SimulatorError):
+        return one_line(reason)
+    if _is_killed_worker(reason):
+        return f"{_DIED}. Dask has tried it on {reason.allowed_failures + 1} workers"
+    what = f"it did not get to a worker and back ({type(reason).__name__}: {' '.join(str(reason).split())})"
+    return f"{what}. {_TO_SEND}" if "pickle" in what else what
+
+
+def _may_depend_on_outcomes(reason: Any) -> bool:
+    """Whether a query was simulated before it failed; other errors are those of the way to the worker and back."""
+    return isinstance(reason, SimulatorError | str) or _is_killed_worker(reason)
+
+
+def _is_killed_worker(reason: Any) -> bool:
+    """Whether Dask has given up on a query because several workers died of it."""
+    return type(reason).__name__ == "KilledWorker"
+
+
+def with_study(study: Study, error: SimulatorError) -> SimulatorError:
+    """Return an error with the study that it ends, and what to do."""
     error.study = study
-    error.add_note(
-        "Nothing is lost: error.study holds what was measured. Mend the simulator and go on with "
-        "bestpolicy.drive(error.study, model)."
-    )
+    error.add_note(_GO_ON)
     return error

@@ -19,10 +19,10 @@ from functools import cached_property
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.reproducible import EPS
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
-from bestpolicy.stopping.coordinates import EPS
 
 _WORST_CONDITION = 1e10  # beyond it a solve has too few correct digits for a certificate
 _LARGEST_DEFECT = 0.25  # of an inverse, relative
@@ -50,7 +50,7 @@ class Evidence:
     inverse_weights: FloatArray
     inverse_squares: FloatArray
     rewards: FloatArray
-    following: FloatArray
+    following: FloatArray | IntArray
     batches: int = 0
 
     @cached_property
@@ -65,6 +65,12 @@ class Evidence:
         zeros = np.zeros(tally.pulls.shape)
         return cls(tally, zeros, zeros, zeros, np.zeros(tally.next_counts.shape))
 
+    @classmethod
+    def of(cls, tally: Tally) -> Evidence:
+        """Return the samples of a tally, all with weight 1."""
+        pulls = tally.pulls.astype(np.float64)
+        return cls(tally, pulls, pulls, tally.reward_sums, tally.next_counts, 1)
+
     def add(self, batch: Tally, weights: FloatArray | None = None) -> Evidence:
         """Return the evidence with a batch added.
 
@@ -75,16 +81,16 @@ class Evidence:
         weights : array (stages, K), optional
             u of this batch's samples, by the pairs of the evidence; fixed before the batch was drawn. 1 if not given.
         """
-        own = batch.at(self.tally.pairs)
-        if own.samples != batch.samples:
+        placed = batch.at(self.tally.pairs)
+        if placed.samples != batch.samples:
             raise InvalidInput("the batch has samples of a pair that was not to be sampled.")
-        inverse = np.ones(own.pulls.shape) if weights is None else 1.0 / weights
+        inverse = np.ones(placed.pulls.shape) if weights is None else 1.0 / weights
         return Evidence(
-            self.tally + own,
-            self.inverse_weights + own.pulls * inverse,
-            self.inverse_squares + own.pulls * inverse**2,
-            self.rewards + own.reward_sums * inverse,
-            self.following + own.next_counts * inverse[:, :, None],
+            self.tally + placed,
+            self.inverse_weights + placed.pulls * inverse,
+            self.inverse_squares + placed.pulls * inverse**2,
+            self.rewards + placed.reward_sums * inverse,
+            self.following + placed.next_counts * inverse[:, :, None],
             self.batches + 1,
         )
 

@@ -15,55 +15,45 @@ else it equals Q*(s,a) - V^π(s) ≤ TU(s,a) - Lo(s) for some a ≠ π(s). ∎
 V is known, so its range and the sample variance of R + γV(S') are observed: e comes from Lemmas S, B and V
 without any alternation, and holds at all times since the past ended, with any predictable sampling. The cost
 is d-dimensional, whatever the number of states. What rounding may add to the equation of one pair (`rounding`) is part
-of e. One 1/(1-γ) is lost against Theorem T, so this is what
-certifies when Theorem T's contraction fails (many states, few samples), or what certifies first for large ε.
+of e. One 1/(1-γ) is lost against Theorem T, so this is what certifies when Theorem T's contraction fails (many states,
+few samples), or what certifies first for large ε.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy.problem import Problem
-from bestpolicy.stopping.coordinates import EPS, coordinates_of
+from bestpolicy._numerics.reproducible import EPS
 from bestpolicy.stopping.evidence import Evidence, Model, dominating_moments, fit
-from bestpolicy.stopping.lemmas.ellipsoids import Prior, bernstein_ellipsoids, sub_gaussian_ellipsoids, widths
-from bestpolicy.stopping.lemmas.variance import deviation_terms, sample_variances, variance_bounds
+from bestpolicy.stopping.lemmas.deviations import (
+    bernstein_ellipsoids,
+    deviation_terms,
+    sample_variances,
+    sub_gaussian_ellipsoids,
+    variance_bounds,
+    widths,
+)
 from bestpolicy.stopping.rounding import ALLOWANCE, equation_errors
-from bestpolicy.stopping.rule import Past, Proof, Terms
-from bestpolicy.stopping.verdict import Verdict
+from bestpolicy.stopping.rule import FixedTest, Past, Proof, Terms, Verdict
 
 
-@dataclass(frozen=True, eq=False)
-class FreshTest:
-    """Theorem F, for discounted problems.
+@dataclass(frozen=True)
+class TheoremF:
+    """The rule: it needs a policy and a function, and a discounted problem."""
 
-    Attributes
-    ----------
-    problem : Problem
-    past : Past
-        Its prior, its policy, and its values V.
-    delta : float
-        Spent in equal parts on the two ellipsoids and the variances.
-    """
+    def fix(self, terms: Terms, past: Past, delta: float) -> FreshTest | None:
+        """Return the test around V."""
+        if terms.problem.horizon is not None or past.policy is None or past.values is None:
+            return None
+        return FreshTest(terms.problem, past, delta)
 
-    problem: Problem
-    past: Past
-    delta: float
 
-    def __post_init__(self) -> None:
-        known = coordinates_of(self.problem)
-        object.__setattr__(self, "problem", known.problem)
-        object.__setattr__(self, "past", replace(self.past, prior=self.past.prior.around(known.moved)))
-
-    @property
-    def prior(self) -> Prior:
-        """Γ and what belongs to it."""
-        return self.past.prior
+class FreshTest(FixedTest):
+    """Theorem F; δ is spent in equal parts on the two ellipsoids and the variances."""
 
     @property
     def policy(self) -> IntArray:
@@ -80,7 +70,11 @@ class FreshTest:
     def look(self, fresh: Evidence) -> Verdict:
         """Certify what the samples since the past allow."""
         loss = self.loss(fresh)
-        return Verdict(self.policy, loss if loss < self.problem.value_limits[0] else inf, 0.0, 0.0, "")
+        return Verdict("F", self.policy, loss if loss < self.problem.value_limits[0] else inf)
+
+    def proof(self, fresh: Evidence) -> Proof:
+        """Return what others need to compute the same loss."""
+        return Proof("F", fresh, self.coordinates.transform, self.past)
 
     def loss(self, evidence: Evidence) -> float:
         """Bound on max_s V*(s) - V^π(s); inf if the evidence does not yet determine a model."""
@@ -90,7 +84,9 @@ class FreshTest:
             return inf
         parameters = model.theta[0] + problem.continuation * (model.mu[0].T @ values[0])
         errors = widths(self._metrics(evidence, model)[:, 0], problem.features.reshape(-1, problem.dimension))
-        upper, lower = self._bounds(parameters, errors + ALLOWANCE * self.rounding(evidence, model, parameters))
+        errors = (errors + ALLOWANCE * self.rounding(evidence, model, parameters)).reshape(problem.mask.shape)
+        backed_up = problem.features @ parameters
+        upper, lower = np.where(problem.mask, backed_up + errors, -inf), backed_up - errors
         everywhere, limit = np.arange(problem.states), problem.value_limits[0]
         above = float((upper.max(axis=1) - values[0]).max())
         below = float((values[0] - lower[everywhere, self.policy[0]]).max())
@@ -102,22 +98,11 @@ class FreshTest:
 
     def rounding(self, evidence: Evidence, model: Model, parameters: FloatArray) -> float:
         """Bound on what rounding adds to |T̂V - TV|, and to what is computed from it."""
-        problem, known, limit = self.problem, coordinates_of(self.problem), float(self.problem.value_limits[0])
+        problem, known, limit = self.problem, self.coordinates, float(self.problem.value_limits[0])
         local = equation_errors(known, evidence, model).up_to(problem.value_limits)[0]
         terms = np.linalg.norm(model.theta[0]) + model.transition_sizes[0] * np.abs(self.values).max()
         products = (problem.states + 6) * terms + (problem.dimension + 4) * np.linalg.norm(parameters)
         return float(local + known.longest * products * EPS + 8 * EPS * limit)
-
-    def proof(self, fresh: Evidence) -> Proof:
-        """Return what others need to compute the same loss."""
-        return Proof("F", fresh, coordinates_of(self.problem).transform, self.past)
-
-    def _bounds(self, parameters: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """T̂V + e and T̂V - e, (S, A); -inf above where the action is not allowed."""
-        problem = self.problem
-        backed_up = problem.features @ parameters
-        errors = errors.reshape(problem.mask.shape)
-        return np.where(problem.mask, backed_up + errors, -inf), backed_up - errors
 
     def _metrics(self, evidence: Evidence, model: Model) -> FloatArray:
         """Ellipsoids for the noise of V, (m, 1, d, d)."""
@@ -133,16 +118,3 @@ class FreshTest:
                 bernstein_ellipsoids(self.prior, model.gram_inverse, quiet, ranges, third, model.defect),
             ]
         )
-
-
-@dataclass(frozen=True)
-class TheoremF:
-    """The rule: it needs a policy and a function, and a discounted problem."""
-
-    theorem: ClassVar[str] = "F"
-
-    def fix(self, terms: Terms, past: Past, delta: float) -> FreshTest | None:
-        """Return the test around V."""
-        if terms.problem.horizon is not None or past.policy is None or past.values is None:
-            return None
-        return FreshTest(terms.problem, past, delta)

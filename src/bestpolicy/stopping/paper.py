@@ -24,26 +24,29 @@ the class of clipped values has a net small enough for a union bound, and B pays
 **Rounding.** ξ̂ = θ̂ + γμ̂ᵀV̂ as computed leaves g = Gξ̂ - Σφ(r + γV̂(s')), which is measured, and Q = r + γpV̂ is linear in
 the features up to fL (`rounding`, with ‖ξ‖ ≤ √(1.1d) L). So z̄ = √l·(‖g‖_{G⁻¹} + √t(fL + a_r)) + fL plus the errors of
 the products, where l = max φᵀG⁻¹φ.
+
+**How long it takes.** The rule stops at the first t with t/U(M̂, ω_t) > β(δ, t). Since M̂ → M that is near the solution
+of t = U* β(δ, t), and β is affine in log t, so that Newton's method finds it to full precision.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import e, inf, log, pi, sqrt
+from math import e, exp, inf, log, pi, sqrt
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy._numerics.sparsity import Matrix, dense, diagonal_of
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix, dense, diagonal_of
+from bestpolicy._numerics.reproducible import EPS
 from bestpolicy.design import leverages
+from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import least_squares
 from bestpolicy.planning import Plan, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
-from bestpolicy.stopping.check import Check
-from bestpolicy.stopping.coordinates import EPS, coordinates_of
-from bestpolicy.stopping.rounding import ALLOWANCE, sum_errors
-from bestpolicy.stopping.rule import Proof
+from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping.rounding import ALLOWANCE, coordinates_of, sum_errors
+from bestpolicy.stopping.rule import FixedTest, Past, Proof, Terms, Verdict
 
 ZETA_2 = pi**2 / 6
 
@@ -67,25 +70,22 @@ def inverse_rate(problem: Problem, resolved: float, leverage: float) -> float:
 
 @dataclass(frozen=True)
 class PaperRule:
-    """Theorem R on whitened features.
+    """Theorem R on whitened features: nothing of the past is used, and all samples are seen."""
 
-    Attributes
-    ----------
-    problem : Problem
-        In whitened coordinates, which are recomputed to full precision.
-    epsilon, delta : float
-    """
+    def fix(self, terms: Terms, past: Past, delta: float) -> PaperTest:
+        """Return the test; the past may be empty, ``Past()``."""
+        return PaperTest(terms.problem, past, delta, terms.epsilon)
 
-    problem: Problem
+
+@dataclass(frozen=True, eq=False)
+class PaperTest(FixedTest):
+    """Theorem R (discounted) and R-E (episodic) for one ε."""
+
     epsilon: float
-    delta: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "problem", coordinates_of(self.problem).problem)
-
-    def check(self, tally: Tally, start: IntArray | None = None) -> Check:
+    def look(self, fresh: Evidence, start: IntArray | None = None) -> Verdict:
         """Look at the data; to plan from the last policy is faster."""
-        problem, rounds = self.problem, tally.rounds
+        problem, tally = self.problem, fresh.tally
         estimate = least_squares(problem.matrix, tally, ridge=1 / problem.dimension)
         plan = optimal_plan(problem, estimate.theta, estimate.mu, start)
         in_ball = np.linalg.norm(plan.value_parameters, axis=1).max() <= (
@@ -102,28 +102,13 @@ class PaperRule:
         steps = 1.0 if problem.discount is None else problem.value_limits[0]
         correction = 2 * problem.continuation * plan.error_bound + float(lost.sum() * steps)
         resolved = max(0.0, gap + self.epsilon - correction) if in_ball and correction < inf else 0.0
-        statistic = inverse_rate(problem, resolved, worst)
-        limit = self.threshold(rounds)
-        passed = statistic > limit
-        return Check(
-            rounds=rounds,
-            samples=tally.samples,
-            policy=plan.policy,
-            statistic=statistic,
-            threshold=limit,
-            passed=passed,
-            epsilon=self.epsilon if passed else float("inf"),
-            gap=plan.gap,
-            rule="Theorem R" if problem.discount is not None else "Theorem R-E",
-        )
+        statistic, limit = inverse_rate(problem, resolved, worst), threshold(problem, self.delta, tally.rounds)
+        epsilon = self.epsilon if statistic > limit else inf
+        return Verdict(self.named("R"), plan.policy, epsilon, statistic, plan.gap, threshold=limit)
 
-    def proof(self, tally: Tally) -> Proof:
-        """Return what others need to look at the tally as this rule does."""
-        return Proof("R", tally, coordinates_of(self.problem).transform)
-
-    def threshold(self, rounds: float) -> float:
-        """What the statistic has to exceed after `rounds` rounds."""
-        return threshold(self.problem, self.delta, rounds)
+    def proof(self, fresh: Evidence) -> Proof:
+        """Return what others need to look at the samples as this test does."""
+        return Proof("R", fresh, self.coordinates.transform)
 
 
 def played_gap(problem: Problem, q_values: FloatArray, policy: IntArray) -> tuple[float, FloatArray]:
@@ -166,7 +151,7 @@ def equation_errors(problem: Problem, tally: Tally, plan: Plan, leverage: float,
     misfit = (known.error * sqrt(1.1 * dimension) + known.ones) * limits + sum_errors(tally)
     lengths = np.linalg.norm([plan.parameters, plan.value_parameters], axis=2).max(axis=0)
     products = (dimension + 4) * EPS * known.longest * lengths
-    found = np.empty(problem.stages)
+    left_over = np.empty(problem.stages)
     for stage, parameters in enumerate(plan.parameters):
         pulls = tally.pulls[stage]
         outcomes = tally.reward_sums[stage] + gamma * (tally.next_counts[stage] @ ahead[stage])
@@ -178,8 +163,8 @@ def equation_errors(problem: Problem, tally: Tally, plan: Plan, leverage: float,
         outer = (len(pulls) + 4) * EPS * (known.longest * float(np.abs(left).sum()) + lengths[stage])
         residual = float(rest + outer) / sqrt(smallest[stage])
         # The values are those of the class up to the error of a product, once for the data and once for the plan.
-        found[stage] = residual + sqrt(float(pulls.sum())) * (misfit[stage] + inner + products[stage])
-    errors: FloatArray = sqrt(leverage) * found + misfit + 3 * products
+        left_over[stage] = residual + sqrt(float(pulls.sum())) * (misfit[stage] + inner + products[stage])
+    errors: FloatArray = sqrt(leverage) * left_over + misfit + 3 * products
     return errors
 
 
@@ -198,3 +183,62 @@ def _eigenvalue_bounds(gram: Matrix) -> tuple[float, float]:
         room = 8 * dimension * EPS * float(eigenvalues[-1])
         return max(1 / dimension, float(eigenvalues[0]) - room) * (1 - 1e-9), float(eigenvalues[-1]) + room
     return middle - distance, middle + distance
+
+
+def predicted_rounds(
+    problem: Problem, gap: float, epsilon: float, delta: float, leverage: float | None = None
+) -> float:
+    """Rounds after which GSS (discounted) or GSS-E (episodic) is expected to stop: t = U(M, ω) β(δ, t).
+
+    Parameters
+    ----------
+    problem : Problem
+    gap, epsilon, delta : float
+        Δ, ε and δ; inf is returned if Δ + ε = 0, where the rule never stops.
+    leverage : float, optional
+        Worst leverage of the design, d by default.
+
+    Returns
+    -------
+    float
+        At least 1. The threshold grows like log t, so from here on the statistic t/U stays above it.
+    """
+    return crossing(pace(problem, gap, epsilon, leverage), *threshold_line(problem, delta))
+
+
+def crossing(rate: float, slope: float, intercept: float) -> float:
+    """Last t ≥ 1 at which rate·t = slope·log t + intercept; 1 if the left side is never below, inf if rate is 0.
+
+    In u = log t the difference rate·eᵘ - slope·u - intercept is convex and negative at u = 0, so it has exactly one
+    root u > 0, which Newton's method reaches monotonically from the right. (The other crossing has t < 1.)
+    """
+    if rate <= 0:
+        return inf
+    if rate >= intercept:
+        return 1.0
+    # t ≤ 2a log 2a + 2b solves t ≥ a log t + b, in logarithms so that the smallest rates do not overflow.
+    larger = 2 * max(slope * max(1.0, log(slope) - log(rate) + 1.0), intercept)
+    u = log(2 * larger) - log(rate)
+    for _ in range(200):
+        grown = exp(u + log(rate))
+        step = (grown - slope * u - intercept) / (grown - slope)
+        u -= step
+        if abs(step) <= 1e-15 * max(1.0, u):
+            break
+    return exp(u) if u < 709 else inf
+
+
+def threshold_line(problem: Problem, delta: float) -> tuple[float, float]:
+    """Slope and intercept of the threshold, which is affine in log t."""
+    if not 0 < delta < 1:
+        raise InvalidInput(f"delta must lie strictly between 0 and 1. Got {delta!r} instead.")
+    intercept = threshold(problem, delta, 1.0)
+    return threshold(problem, delta, e) - intercept, intercept
+
+
+def pace(problem: Problem, gap: float, epsilon: float, leverage: float | None) -> float:
+    """1/U(M, ω), with d for the worst leverage if none is given; inf if there is no choice anywhere (Δ = inf)."""
+    if not (gap >= 0 and epsilon >= 0):
+        raise InvalidInput(f"gap and epsilon must not be negative. Got {gap!r} and {epsilon!r} instead.")
+    resolved = gap + min(epsilon, 1e100)  # whose square is a number; no value is as large
+    return inverse_rate(problem, resolved, float(problem.dimension) if leverage is None else leverage)

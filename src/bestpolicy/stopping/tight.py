@@ -1,8 +1,8 @@
-"""Theorems T and T-E: a certificate around the one fixed function V*.
+"""Theorems T and T-E: a certificate around the one fixed function V*. Theorem P: around a policy of the past.
 
 The optimal values of the truth are those of the *estimated* kernel P̂ with the reward parameter θ̂ - x, where
 x = θ̂ - θ + γ(μ̂ - μ)ᵀV* is the least-squares noise of the fixed function V* (`propagation`). So no net over
-value functions is needed and no 1/(1-γ) is lost: one vector has to be confined (`ellipsoids`, |vᵀx| ≤ w(v)
+value functions is needed and no 1/(1-γ) is lost: one vector has to be confined (`deviations`, |vᵀx| ≤ w(v)
 for all v), and its effect on the gaps of the estimated policy π is linear. δ is spent on three or four
 events, which all hold together with probability at least 1-δ:
 
@@ -34,70 +34,105 @@ All rounds hold on one event, at all times: a policy with its ε from any check 
 time.
 
 **Rounding.** ρ, W, D, Λ̄, v̄ and the widths are computed with room for all that floating point may have done to them
-(`rounding`, `coordinates`): with the errors z of the equations of V*, everything above holds with ρ + margin in the
+(`rounding`): with the errors z of the equations of V*, everything above holds with ρ + margin in the
 place of ρ, and rows of P̂ sum to 1 up to z_p, which adds γ/(1-γ)·z_p·W̄ to (B). Where there is no bound, nothing is
 certified.
+
+**Theorem P** (fixed policy). Let π be chosen by the past and x = θ̂ - θ + γ(μ̂ - μ)ᵀV^π, the noise of the
+fixed function V^π on the samples to come. Then ξ^π = θ̂ + γμ̂ᵀΦ_πξ^π - x, so ξ^π = J(θ̂ - x) exactly as soon
+as I - γμ̂ᵀΦ_π is invertible: *no contraction is needed*, |P̂| plays no part, and A^π(s,a) = -Δ̂(s,a) - yᵀx ≤
+ρ(s,a). Range and variances are refined as in Theorem T with ω = 0 (V^π = V̂ - Ψx). If ρ ≤ 0 everywhere then π
+is optimal (policy improvement); always V* - V^π ≤ max ρ⁺/(1-γ), or Σ_h max ρ_h⁺ (performance difference). It
+certifies where Theorem T cannot: many states, few samples.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from math import inf
-from typing import ClassVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf, log
+from typing import Any
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
+from bestpolicy._numerics.reproducible import EPS
 from bestpolicy.planning import action_gap, optimal_plan
-from bestpolicy.problem import Problem
-from bestpolicy.stopping.coordinates import Coordinates, coordinates_of
-from bestpolicy.stopping.evidence import Evidence, Model, fit
-from bestpolicy.stopping.lemmas.ellipsoids import Prior, staged_widths
+from bestpolicy.stopping.evidence import Evidence, Model, dominating_moments, fit
+from bestpolicy.stopping.lemmas.deviations import (
+    bernstein_ellipsoids,
+    deviation_terms,
+    sample_variances,
+    staged_widths,
+    sub_gaussian_ellipsoids,
+    variance_bounds,
+    widths,
+)
 from bestpolicy.stopping.lemmas.propagation import EstimatedKernel, Propagation, propagate
-from bestpolicy.stopping.refinement import Refinement
-from bestpolicy.stopping.rule import Past, Proof, Terms
-from bestpolicy.stopping.verdict import Split, Verdict
+from bestpolicy.stopping.rounding import Rounding
+from bestpolicy.stopping.rule import FixedTest, Past, Proof, Terms, Verdict
+
+_ROUNDS = 6  # refinements of the range and the variances per check
+_SAME_RANGE, _SAME_VARIANCE = 0.98, 0.95  # a round that leaves as much gains less than it costs; any would be valid
+_ALL_PAIRS = 400  # states up to which all differences of two states' values are bounded one by one
+
+
+@dataclass(frozen=True)
+class Split:
+    """Shares of δ for the events H, B, V and L; they sum to at most 1."""
+
+    sub_gaussian: float = 0.1
+    bernstein: float = 0.65
+    variance: float = 0.15
+    kernel: float = 0.1
+
+
+_WITHOUT_KERNEL = Split(0.1, 0.75, 0.15, 0.0)
+
+
+@dataclass(frozen=True)
+class TheoremT:
+    """The rule: any prior will do, no policy is needed."""
+
+    def fix(self, terms: Terms, past: Past, delta: float) -> TightTest:
+        """Return the test around V*."""
+        # The event that bounds ‖p̂ - p‖₁ only serves positive ε, and a certified optimum needs none of it.
+        split = Split() if terms.epsilon > 0 else _WITHOUT_KERNEL
+        return TightTest(terms.problem, past, delta, split, terms.value_span)
+
+
+@dataclass(frozen=True)
+class TheoremP:
+    """The rule: it needs a policy."""
+
+    def fix(self, terms: Terms, past: Past, delta: float) -> TightTest | None:
+        """Return the test around V^π, without the event about the kernel."""
+        if past.policy is None:
+            return None
+        return TightTest(terms.problem, past, delta, _WITHOUT_KERNEL, terms.value_span, past.policy)
 
 
 @dataclass(frozen=True, eq=False)
-class TightTest:
-    """Theorem T (discounted) and T-E (episodic).
+class TightTest(FixedTest):
+    """Theorem T (discounted) and T-E (episodic), and P where a policy is given.
 
     Attributes
     ----------
-    problem : Problem
-        In coordinates in which the features are well conditioned; they are recomputed to full precision.
-    past : Past
-        Its prior and, for Theorem P, its policy.
-    delta : float
     split : Split
-    value_span : float, optional
+    value_span : float
         The user's bound on span(V*), at every stage; the guarantee then relies on it.
     policy : int array (stages, S), optional
-        A policy fixed before the evidence was drawn: then the test is that of Theorem P (`fixed`).
+        A policy fixed before the evidence was drawn: then the test is that of Theorem P.
     """
 
-    problem: Problem
-    past: Past
-    delta: float
     split: Split = field(default_factory=Split)
     value_span: float = inf
     policy: IntArray | None = None
 
-    def __post_init__(self) -> None:
-        known = coordinates_of(self.problem)
-        object.__setattr__(self, "problem", known.problem)
-        object.__setattr__(self, "past", replace(self.past, prior=self.past.prior.around(known.moved)))
-
     @property
-    def prior(self) -> Prior:
-        """Γ and what belongs to it."""
-        return self.past.prior
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """The coordinates of the rule, with what is known about their accuracy."""
-        return coordinates_of(self.problem)
+    def theorem(self) -> str:
+        """T or P."""
+        return "T" if self.policy is None else "P"
 
     def look(self, fresh: Evidence) -> Verdict:
         """Certify what the evidence allows."""
@@ -105,23 +140,16 @@ class TightTest:
         model = fit(problem, fresh)
         if model is None:
             return self.nothing(np.zeros((problem.stages, problem.states), np.int64), fresh)
-        if self.policy is not None:
-            propagation = propagate(problem, model.theta, model.mu, self.policy)
-            if propagation is None:
-                return self.nothing(self.policy, fresh)
-            return Refinement(self, fresh, model, None, propagation, None).verdict()
-        policy = optimal_plan(problem, model.theta, model.mu).policy
-        kernel = EstimatedKernel(problem, model.mu)
-        contraction = kernel.contraction() if problem.horizon is None else None
+        kernel = EstimatedKernel(problem, model.mu) if self.policy is None else None
+        policy = optimal_plan(problem, model.theta, model.mu).policy if self.policy is None else self.policy
         propagation = propagate(problem, model.theta, model.mu, policy)
-        if propagation is None or (problem.horizon is None and contraction is None):
+        if propagation is None or (kernel is not None and not kernel.contracts):
             return self.nothing(policy, fresh, propagation, model)
-        return Refinement(self, fresh, model, kernel, propagation, contraction).verdict()
+        return Refinement(self, fresh, model, kernel, propagation).verdict()
 
     def proof(self, fresh: Evidence) -> Proof:
         """Return what others need to look at the evidence as this test does."""
-        theorem = "T" if self.policy is None else "P"
-        return Proof(theorem, fresh, self.coordinates.transform, self.past, self.value_span)
+        return Proof(self.theorem, fresh, self.coordinates.transform, self.past, self.value_span)
 
     def initial_ranges(self) -> FloatArray:
         """Λ̄ before any data, (stages,): largest difference of R + γV*(S')."""
@@ -139,6 +167,7 @@ class TightTest:
         propagation: Propagation | None = None,
         model: Model | None = None,
     ) -> Verdict:
+        """Return a verdict that certifies nothing, with what is known all the same."""
         problem = self.problem
         gap = action_gap(problem, propagation.q_values) if propagation is not None else 0.0
         none = np.empty((0, problem.stages, problem.dimension, problem.dimension))
@@ -151,17 +180,236 @@ class TightTest:
             differences = problem.features[None] - propagation.played[:, :, None, :]
             slopes = np.where(problem.mask, staged_widths(hint, differences), 0.0)
             gaps = propagation.values[:, :, None] - propagation.q_values
-        return Verdict(policy, inf, 0.0, gap, "", propagation, none, variances, ranges, slopes, gaps)
+        details = (propagation, none, variances, ranges, slopes, gaps)
+        return Verdict(self.named(self.theorem), policy, inf, 0.0, gap, "", 1.0, *details)
 
 
-@dataclass(frozen=True)
-class TheoremT:
-    """The rule: any prior will do, no policy is needed."""
+class Refinement:
+    """The alternation of ranges, variances and widths at one time.
 
-    theorem: ClassVar[str] = "T"
+    Every round holds on the same event, so it may stop after any number of them. Around a policy fixed beforehand there
+    is no kernel to look at: ω = 0, and only the linear part is left.
+    """
 
-    def fix(self, terms: Terms, past: Past, delta: float) -> TightTest:
-        """Return the test around V*."""
-        # The event that bounds ‖p̂ - p‖₁ only serves positive ε, and a certified optimum needs none of it.
-        split = Split() if terms.epsilon > 0 else Split(0.1, 0.75, 0.15, 0.0)
-        return TightTest(terms.problem, past, delta, split, terms.value_span)
+    def __init__(
+        self,
+        rule: TightTest,
+        evidence: Evidence,
+        model: Model,
+        kernel: EstimatedKernel | None,
+        propagation: Propagation,
+    ) -> None:
+        self.rule, self.evidence, self.model = rule, evidence, model
+        self.kernel, self.propagation = kernel, propagation
+        problem = self.problem = rule.problem
+        self.rounding = Rounding.of(rule.coordinates, evidence, model, propagation)
+        self.gaps = propagation.values[:, :, None] - propagation.q_values
+        # Rounding in a change of coordinates may part copies of an action: they are told in the user's features.
+        given = problem.source.features
+        chosen = given[np.arange(problem.states), propagation.policy]
+        self.rival: BoolArray = problem.mask & (given[None] != chosen[:, :, None, :]).any(axis=3)
+        self.squared_lengths = (propagation.value_directions**2).sum(axis=2).max(axis=1)  # max_s ‖ψ(s) - ψ̄‖²
+        allowed = np.where(problem.mask, propagation.q_values, -np.inf)
+        self.residuals = np.abs(propagation.values - allowed.max(axis=2)).max(axis=1)
+        self.following = propagation.following(propagation.values)
+        tally = evidence.tally
+        pulls = np.maximum(tally.pulls, 1)
+        self.correction = pulls / np.maximum(pulls - 1, 1)
+        self.laws = tally.next_counts / pulls[:, :, None]  # of the next state, as observed
+
+    def verdict(self) -> Verdict:
+        """Refine until a round gains less than it costs, and conclude."""
+        rule, problem, model = self.rule, self.problem, self.model
+        delta, split = rule.delta, rule.split
+        sampled, tally = model.sampled, self.evidence.tally
+        if not self.rounding.bounded:
+            return rule.nothing(self.propagation.policy, self.evidence, self.propagation, model)
+        squares = dominating_moments(sampled, self.evidence.inverse_squares)
+        deviations = np.sqrt(sample_variances(tally, self.following, problem.continuation))
+        ranges = rule.initial_ranges() * (1 + 8 * EPS)
+        variances = np.broadcast_to(ranges[:, None] ** 2 / 4, tally.pulls.shape)
+        bernstein, best = np.empty((0, *model.gram.shape)), None
+        for _ in range(_ROUNDS):
+            spread = ranges[:, None, None] ** 2 / 4 * squares
+            hoeffding = sub_gaussian_ellipsoids(
+                rule.prior, model.gram_inverse, spread, 0.0, delta * split.sub_gaussian, model.defect
+            )
+            metrics = np.concatenate([hoeffding, bernstein])
+            carried = self.propagation.carried(self.rounding.dominating(metrics))
+            slopes = np.where(self.rival, staged_widths(carried, self.propagation.gap_directions), 0.0)
+            excess = np.where(self.rival, slopes - self.gaps + self.rounding.margins, 0.0)
+            # W ≥ |ω|; ω = 0 around the value of a fixed policy.
+            upper = np.zeros(excess.shape[:2]) if self.kernel is None else self.kernel.super_solution(excess)
+            errors = self._errors(metrics)
+            if upper is None:
+                break
+            details = {"slopes": slopes, "metrics": metrics, "variances": variances, "ranges": ranges}
+            best = (excess, upper, details)
+            # The smallest ellipsoid of either kind serves for what only refines.
+            leading = carried[[0, len(hoeffding)]] if len(bernstein) else carried[:1]
+            omega_spans = self._omega_span(upper)
+            new_ranges = np.minimum(ranges, self._ranges(leading, omega_spans, errors))
+            drift = self._drift(leading, upper, omega_spans, errors)
+            terms = deviation_terms(tally.pulls, new_ranges, delta * split.variance)
+            new_variances = variance_bounds(deviations + problem.continuation * drift, terms, new_ranges)
+            new_variances = np.minimum(new_variances, variances)
+            settled = (new_ranges > _SAME_RANGE * ranges).all() and (new_variances > _SAME_VARIANCE * variances).all()
+            ranges, variances = new_ranges, new_variances
+            if settled and len(bernstein):
+                break
+            spread = dominating_moments(sampled, self.evidence.inverse_squares * variances)
+            bernstein = bernstein_ellipsoids(
+                rule.prior, model.gram_inverse, spread, ranges, delta * split.bernstein, model.defect
+            )
+        if best is None:
+            return rule.nothing(self.propagation.policy, self.evidence, self.propagation, model)
+        return self._concluded(*best)
+
+    def _errors(self, metrics: FloatArray) -> FloatArray | None:
+        """D ≥ |V* - V̂|, (stages, S)."""
+        if self.kernel is None:
+            return None
+        features = np.broadcast_to(self.problem.features, self.propagation.gap_directions.shape)
+        gains = staged_widths(metrics, features) + (self.residuals + self.rounding.equations)[:, None, None]
+        return self.kernel.super_solution(gains)
+
+    def _ranges(self, carried: FloatArray, omega_spans: FloatArray, errors: FloatArray | None) -> FloatArray:
+        """Λ̄ ≥ 1 + γ span(V* of the next stage), (stages,)."""
+        problem, values = self.problem, self.propagation.values
+        spans = np.empty(problem.stages)
+        rooms = self._quadratic_errors(carried)
+        for stage in range(problem.stages):
+            spread = self._span(carried[:, stage], rooms[:, stage], stage)
+            spans[stage] = spread + omega_spans[stage] + self.rounding.values[stage]
+            if errors is not None:
+                high = np.minimum(values[stage] + errors[stage], problem.value_limits[stage]).max()
+                low = np.maximum(values[stage] - errors[stage], 0.0).min()
+                spans[stage] = min(spans[stage], high - low)
+        ahead = self.propagation.following(np.clip(spans, 0.0, None) + 8 * EPS * problem.value_limits)
+        ranges: FloatArray = (1 + problem.continuation * ahead) * (1 + 8 * EPS)
+        return ranges
+
+    def _span(self, metrics: FloatArray, rooms: FloatArray, stage: int) -> float:
+        """max_{s,s'} V̂(s) - V̂(s') + w(ψ(s) - ψ(s')) at one stage."""
+        values, directions = self.propagation.values[stage], self.propagation.value_directions[stage]
+        if self.problem.states <= _ALL_PAIRS:
+            best = np.full((len(values), len(values)), np.inf)
+            for metric, room in zip(metrics, rooms, strict=True):
+                inner = directions @ metric @ directions.T
+                norms = inner.diagonal() + room / 2
+                np.minimum(best, norms[:, None] + norms - 2 * inner, out=best)
+            distances = np.sqrt(np.clip(best, 0.0, None))
+            return float((values[:, None] - values + distances).max())
+        # The triangle inequality through the mean costs at most a factor 2 of the widths.
+        radius = widths(metrics, directions)
+        return float((values + radius).max() - (values - radius).min())
+
+    def _quadratic_errors(self, carried: FloatArray) -> FloatArray:
+        """What sums of a few products ψᵀMψ', or covariances of ψ over S states, may be off by, (m, stages)."""
+        terms = self.problem.states + 8 * self.problem.dimension + 32
+        errors: FloatArray = terms * EPS * np.trace(carried, axis1=2, axis2=3) * self.squared_lengths
+        return errors
+
+    def _omega_span(self, upper: FloatArray) -> FloatArray:
+        """W̄ + N̄ ≥ span(V* - V_x), (stages,)."""
+        largest: FloatArray = upper.max(axis=1)
+        if self.kernel is not None:
+            below = self.kernel.negative_parts(self.propagation.policy, largest, self.rounding.rows)
+            largest = largest + below
+        return largest
+
+    def _drift(
+        self, carried: FloatArray, upper: FloatArray, omega_spans: FloatArray, errors: FloatArray | None
+    ) -> FloatArray:
+        """Bounds on the sample deviation of V*(S') - V̂(S') at every stage and pair, (stages, K)."""
+        omega = (self.laws @ self.propagation.following(upper)[:, :, None] ** 2)[:, :, 0]
+        omega = np.minimum(omega, self.propagation.following(omega_spans)[:, None] ** 2 / 4)
+        linear = self._linear_deviation(carried) + self.propagation.following(self.rounding.values)[:, None]
+        drift: FloatArray = np.sqrt(self.correction) * (linear + np.sqrt(omega))
+        if errors is not None:
+            crude = (self.laws @ self.propagation.following(errors)[:, :, None] ** 2)[:, :, 0]
+            drift = np.minimum(drift, np.sqrt(self.correction * crude))
+        return drift
+
+    @cached_property
+    def _covariances(self) -> FloatArray:
+        """Observed covariances of the direction of S' at every stage and pair, (stages, K, d, d)."""
+        stages, pairs, _ = self.laws.shape
+        dimension = self.problem.dimension
+        covariances = np.zeros((stages, pairs, dimension, dimension))
+        for stage, rows in enumerate(self.propagation.following(self.propagation.value_directions)):
+            law, outer = self.laws[stage], (rows[:, :, None] * rows[:, None, :]).reshape(len(rows), -1)
+            means = law @ rows
+            squares = (law @ outer).reshape(-1, dimension, dimension)
+            covariances[stage] = squares - means[:, :, None] * means[:, None, :]
+        return covariances
+
+    def _linear_deviation(self, carried: FloatArray) -> FloatArray:
+        """Largest standard deviation of ψ(S')ᵀx over an ellipsoid, √λ_max(M·Cov), (stages, K)."""
+        pulled = self.propagation.pulled_back(carried) if self.problem.horizon is None else carried
+        smallest = np.trace(pulled, axis1=2, axis2=3).sum(axis=1).argmin()  # any would do
+        rooms = self._quadratic_errors(carried[smallest : smallest + 1])[0]
+        values, vectors = np.linalg.eigh(self.propagation.following(carried[smallest]))
+        root = (vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :])[:, None]
+        largest = np.linalg.eigvalsh(root.swapaxes(2, 3) @ self._covariances @ root)[..., -1]
+        largest = largest + self.propagation.following(rooms)[:, None]
+        deviations: FloatArray = np.sqrt(np.clip(largest, 0.0, None))
+        return deviations
+
+    def _concluded(self, excess: FloatArray, upper: FloatArray, details: dict[str, Any]) -> Verdict:
+        """Criteria (A) and (B), from the last round that has bounds."""
+        problem, rival, slopes = self.problem, self.rival, details["slopes"]
+        optimal = bool((excess <= 0).all())
+        with np.errstate(divide="ignore"):
+            resolved = float((self.gaps[rival] / slopes[rival]).min()) if rival.any() else inf
+        if self.kernel is None:
+            worst = np.clip(excess, 0.0, None).max(axis=(1, 2))
+            loss = float(worst.sum() * (problem.value_limits[0] if problem.horizon is None else 1.0))
+        else:
+            loss = 0.0 if optimal else self._loss(upper, self.kernel)
+        informative = loss < problem.value_limits[0]  # every policy is that good
+        return Verdict(
+            self.rule.named(self.rule.theorem),
+            self.propagation.policy,
+            loss if informative else inf,
+            max(1.0, resolved) if optimal else min(1.0, max(0.0, resolved)),
+            action_gap(problem, np.where(problem.mask, self.propagation.q_values, -np.inf)),
+            "A" if optimal else "B" if informative else "",
+            propagation=self.propagation,
+            gaps=self.gaps,
+            **details,
+        )
+
+    def _loss(self, upper: FloatArray, kernel: EstimatedKernel) -> float:
+        """Criterion (B): bound on V* - V^π, at the first stage if episodic."""
+        problem, largest = self.problem, upper.max(axis=1)
+        distances, rows = self._kernel_errors(kernel), self.rounding.rows
+        spans = self._omega_span(upper)
+        if problem.horizon is None:
+            gamma = problem.continuation
+            return float(largest[0] + gamma / (1 - gamma) * (distances[0] / 2 * spans[0] + rows[0] * largest[0]))
+        return float(largest[0] + (distances[:-1] / 2 * spans[1:] + rows[:-1] * largest[1:]).sum())
+
+    def _kernel_errors(self, kernel: EstimatedKernel) -> FloatArray:
+        """Bounds on max_s ‖p̂ - p‖₁ along the policy, (stages,)."""
+        problem, rule, played = self.problem, self.rule, self.propagation.played
+        everywhere = np.arange(problem.states)
+        mass = np.array([kernel.negative_mass[h, everywhere, row] for h, row in enumerate(self.propagation.policy)])
+        trivial: FloatArray = 2 + 2 * mass.max(axis=1) + self.rounding.rows
+        if rule.split.kernel == 0:
+            return trivial
+        spread = dominating_moments(self.model.sampled, self.evidence.inverse_squares)
+        log_count = problem.states * log(2) + log(problem.stages)
+        distances = np.empty(problem.stages)
+        for stage in range(problem.stages):
+            one = slice(stage, stage + 1)
+            metrics = sub_gaussian_ellipsoids(
+                rule.prior.stage(stage),
+                self.model.gram_inverse[one],
+                spread[one],
+                log_count,
+                rule.delta * rule.split.kernel,
+                self.model.defect,
+            )
+            distances[stage] = widths(metrics[:, 0], played[stage]).max() + self.rounding.rows[stage]
+        return np.minimum(trivial, distances)

@@ -1,15 +1,16 @@
 """One run and its file: what is asked, told, decided and found.
 
 `study` owns the loop's state, `settings` are what it was asked, `queries` cuts requests into what workers answer,
-`result` says what came out, `forecast` how long it will take; `store`, `past`, `encoding` and `database` are the file
-that it survives in, `listing` says what is in one.
+`result` says what came out, `forecast` how long it will take; `store`, `journal`, `past` and `database` are the file
+that it survives in, `migration` reads older ones, `listing` says what is in one.
 """
 
+from bestpolicy.study.journal import Record
 from bestpolicy.study.listing import studies
 from bestpolicy.study.queries import Query
 from bestpolicy.study.result import Outcome, Result
 from bestpolicy.study.settings import Settings
-from bestpolicy.study.store import Record
+from bestpolicy.study.store import rescue
 from bestpolicy.study.study import Study
 
-__all__ = ["Outcome", "Query", "Record", "Result", "Settings", "Study", "studies"]
+__all__ = ["Outcome", "Query", "Record", "Result", "Settings", "Study", "rescue", "studies"]

@@ -7,7 +7,8 @@ from os import PathLike
 
 from bestpolicy._numerics.inputs import file_path
 from bestpolicy.study.forecast import stored_forecast
-from bestpolicy.study.store import Record, Store
+from bestpolicy.study.journal import Record
+from bestpolicy.study.store import Store
 
 
 def studies(path: str | PathLike[str]) -> list[Record]:
@@ -23,8 +24,5 @@ def studies(path: str | PathLike[str]) -> list[Record]:
         A file that ``store=`` or ``--store`` has written.
     """
     with Store(file_path("path", path)) as store:
-        numbers = [store.find(name) for name in store.names()]
-        known = [(store.read(number), store.problem(number), store.trace(number)) for number in numbers]
-    return [
-        replace(record, forecast=stored_forecast(record.settings, problem, checks)) for record, problem, checks in known
-    ]
+        records = [store.read(number) for number in store.names().values()]
+    return [replace(one, forecast=stored_forecast(one.settings, one.problem, one.trace)) for one in records]

@@ -18,10 +18,11 @@ from math import inf, nextafter
 import numpy as np
 
 from bestpolicy.algorithms.protocol import Remembered
+from bestpolicy.errors import StoreError
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
+from bestpolicy.study.journal import Asked, Record
 from bestpolicy.study.queries import Batch
-from bestpolicy.study.store import Asked, StudyFile
 
 _ANY_SAMPLING = ("gss", "gss-e", "tight", "adaptive")
 
@@ -46,13 +47,13 @@ class Past:
     rebuilt: bool = False
 
     @classmethod
-    def read(cls, file: StudyFile, algorithm: str, own_data: Tally | None, answers: Answers) -> Past:
-        """Read what the file knows."""
-        requests, checks = file.requests(), file.trace()
-        if requests or not answers or algorithm not in _ANY_SAMPLING:
-            return cls(requests, checks)
-        own = 0 if own_data is None else own_data.samples
-        return cls(_read_off(answers, [check["samples"] - own for check in file.looks()]), checks, rebuilt=True)
+    def of(cls, record: Record, answers: Answers) -> Past:
+        """Take what the file knows."""
+        if record.requests or not answers or record.settings.algorithm not in _ANY_SAMPLING:
+            return cls(record.requests, record.trace)
+        from_elsewhere = 0 if record.own_data is None else record.own_data.samples
+        looks = [check["samples"] - from_elsewhere for check in record.checks]
+        return cls(_read_off(answers, looks), record.trace, rebuilt=True)
 
     def request(self, position: int) -> Asked | None:
         """Return the request of that position, if there was one."""
@@ -69,6 +70,8 @@ class Past:
         """What the algorithm shall recall request by request, in its own units of reward."""
         if self.rebuilt:
             return []
+        if any(request.looks > len(self.checks) for request in self.requests):
+            raise StoreError("a look at the data is missing: the file is damaged. Take a copy that is whole.")
         recalled, seen = [], 0
         for request in self.requests:
             check = self._unscaled(request.looks - 1, reward_scale) if request.looks > seen else None
@@ -93,7 +96,7 @@ def _divided(product: float, factor: float) -> float:
 
 def _read_off(answers: Answers, looks: list[int]) -> list[Asked]:
     """Return the requests that the answers belong to, given the number of samples at each look."""
-    found, batch, first, following, seen = list[Asked](), Batch(), 0, 0, 0
+    requests, batch, first, following, seen = list[Asked](), Batch(), 0, 0, 0
     ends = set(looks)
     for position, (query, _, tally) in enumerate(answers, start=1):
         batch.add(query, tally)
@@ -101,6 +104,6 @@ def _read_off(answers: Answers, looks: list[int]) -> list[Asked]:
         if seen in ends or position == len(answers):
             whole = batch.total()
             asked = np.flatnonzero(whole.pulls.any(axis=0))
-            found.append(Asked(first, 0, Pulls(whole.pairs[asked], whole.pulls[:, asked]), {}))
+            requests.append(Asked(first, 0, Pulls(whole.pairs[asked], whole.pulls[:, asked]), {}))
             batch, first = Batch(), following
-    return found
+    return requests

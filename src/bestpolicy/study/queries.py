@@ -83,8 +83,7 @@ class Batch:
 
     def total(self) -> Tally:
         """Sum of all answers, in the order of the queries and whatever that of the answers: the same bits each time."""
-        answers = [answer for _, answer in sorted(self._answers.items())]
-        return sum(answers[1:], start=answers[0])
+        return Tally.total([answer for _, answer in sorted(self._answers.items())])
 
 
 def cut(pulls: Pulls, left: int, anytime: bool) -> Pulls:

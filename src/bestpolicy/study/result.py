@@ -1,8 +1,17 @@
-"""What a run found, what is certified of it, and why it ended."""
+"""What a run found, what is certified of it, and why it ended.
+
+Digits that are left out of a claim are never left out in its favour.
+
+>>> claim(0.284400378, 0.05)
+'within 0.2845 of optimal with probability at least 0.95'
+>>> claim(0.0, 1e-9)
+'optimal with probability at least 0.999999999'
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from enum import StrEnum
 from math import inf, isfinite
 from os import PathLike
@@ -14,7 +23,10 @@ from bestpolicy._numerics.arrays import IntArray
 from bestpolicy._version import __version__
 from bestpolicy.certificate import Origin, write_certificate
 from bestpolicy.stopping import Check
-from bestpolicy.study.claim import at_most, claim, confidence, quality
+
+_DIGITS = 4
+_DOWN = Context(rounding=ROUND_FLOOR)
+_EXACT = 15  # decimal digits that a float holds whatever its last bits: 0.1 * 3 is 0.3
 
 
 class Outcome(StrEnum):
@@ -161,3 +173,41 @@ def explain(
 
 def _finite(number: float) -> float | None:
     return float(number) if isfinite(number) else None
+
+
+def claim(epsilon: float, delta: float) -> str:
+    """State what is certified, and how surely."""
+    return f"{quality(epsilon)} with probability at least {confidence(delta)}"
+
+
+def quality(epsilon: float) -> str:
+    """How good a policy is: optimal, or within ε of it."""
+    return "optimal" if epsilon == 0 else f"within {at_most(epsilon)} of optimal"
+
+
+def at_most(bound: float) -> str:
+    """An upper bound with four digits, rounded up: ``0.2845``, ``12,350``."""
+    if bound == 0 or not bound < inf:
+        return "0" if bound == 0 else "∞"
+    text = f"{_up(bound):,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def confidence(delta: float) -> str:
+    """The probability 1 - δ, rounded down: ``0.95``."""
+    return _plain(_DOWN.subtract(Decimal(1), _up(delta)))
+
+
+def percent(delta: float) -> str:
+    """The probability 1 - δ in per cent, rounded down: ``95 %``, ``99.9999 %``."""
+    return _plain(100 * _DOWN.subtract(Decimal(1), _up(delta))) + "\N{NO-BREAK SPACE}%"
+
+
+def _up(number: float) -> Decimal:
+    exact = Decimal(f"{number:.{_EXACT}g}")
+    return exact.quantize(Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1), rounding=ROUND_CEILING)
+
+
+def _plain(number: Decimal) -> str:
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from bestpolicy._numerics.inputs import number, whole
+from bestpolicy._numerics.inputs import number, whole, word
 from bestpolicy.errors import StoreError
 from bestpolicy.problem.units import Units
 
@@ -59,6 +59,7 @@ class Settings:
         self._keep(
             asked_epsilon=number("epsilon", self.asked_epsilon),
             delta=number("delta", self.delta, above=0, below=1),
+            algorithm=word("algorithm", self.algorithm),
             seed=whole("seed", self.seed, 0),
             max_samples=None if self.max_samples is None else whole("max_samples", self.max_samples, 1),
             calls_per_query=None if self.calls_per_query is None else whole("calls_per_query", self.calls_per_query, 1),
@@ -96,7 +97,7 @@ class Settings:
                 known = _of_the_first_versions(known)
             listed = {entry.name: known[entry.name] for entry in fields(cls) if entry.name in known}
             return cls(**listed | {"units": Units(**known["units"])})
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise StoreError(f"stored settings are damaged ({error}). Take a copy of the file that is whole.") from None
 
 

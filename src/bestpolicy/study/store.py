@@ -1,108 +1,77 @@
 """A file that runs survive in.
 
-One SQLite file holds any number of studies, each under a name: what the problem is, the settings, the seed, every
-request with what was decided with it, every tally that was told, every check, the result, the versions. To resume a
-study is to add up the answers to each request and to go on from what was decided last: nothing is worked out again,
-so a study may move between machines. What comes after is what would have come without the interruption.
+One SQLite file holds any number of studies, each under a name and each as a journal: rows that are only ever appended,
+one for everything that was asked, told, decided and found.
 
+    begun       name, settings, versions, the fingerprint of the problem and the SHA-256 of its bytes
+    problem     the problem
+    own data    samples from elsewhere, if there are any
+    asked       a request of the algorithm, with whatever it has decided
+    answer      to a query: a tally
+    look        at the data, with the policy if it is another than before
+    settings    that have changed, such as a new budget
+    ended       the result; void once the study goes on
+
+Every row carries SHA-256(chain of the row before, kind, content), and the file says how many rows there should be and
+what the last one's chain is. So a flipped bit, an edited number or a lost row does not go unnoticed: nothing is shown
+and nothing goes on before the chain has been checked. It also shows the order of things: what was decided stands before
+the samples that it was decided for.
+
+To resume a study is to add up the answers to each request and to go on from what was decided last: nothing is worked
+out again, so a study may move between machines. What comes after is what would have come without the interruption.
 Each answer is one transaction in write-ahead mode: after a crash or a kill the file holds every answer that was told
-and nothing else. One process writes at a time (an operating-system lock, which a killed process cannot leave
-behind); readers never block it, and need no right to write. Arrays are stored as plain NumPy bytes, never pickled:
-reading a stranger's file runs no code.
+and nothing else. One process writes at a time; readers never block it, and need no right to write.
 """
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import sqlite3
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from math import inf
 from os import PathLike
 from typing import Any
 
-from bestpolicy._numerics.arrays import IntArray
 from bestpolicy._version import versions
-from bestpolicy.errors import InvalidInput, did_you_mean
+from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.problem import Problem
-from bestpolicy.problem.files import from_file, to_bytes
-from bestpolicy.samples import Pulls, Tally
-from bestpolicy.stopping import Check
-from bestpolicy.study.database import Database
-from bestpolicy.study.encoding import pack, policy_from_bytes, policy_to_bytes, tally_from_bytes, tally_to_bytes, unpack
-from bestpolicy.study.result import Outcome
+from bestpolicy.problem.files import to_bytes
+from bestpolicy.samples import Tally
+from bestpolicy.study.database import COMPARISONS, STUDIES, Database, Format
+from bestpolicy.study.journal import (
+    Record,
+    Row,
+    answered,
+    begun,
+    chained,
+    damage,
+    looked,
+    pack,
+    samples_told,
+    tally_to_bytes,
+    unpack,
+)
+from bestpolicy.study.migration import TABLES, OldStudy, take_old_tables
 from bestpolicy.study.settings import Settings
 
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """A request of a study's algorithm.
-
-    Attributes
-    ----------
-    first : int
-        Index of its first query.
-    looks : int
-        Number of checks before it.
-    pulls : Pulls
-        What the algorithm wants, whatever the budget.
-    decided : dict
-        What else it has fixed with them.
-    """
-
-    first: int
-    looks: int
-    pulls: Pulls
-    decided: dict[str, Any]
+_ROOM = 2**40  # row p of study n has the id n·2⁴⁰ + p
 
 
-@dataclass(frozen=True, repr=False)
-class Record:
-    """What a file says of a study.
-
-    Attributes
-    ----------
-    name, fingerprint, created : str
-        Its name, which problem it is about, and when it began (UTC).
-    settings : Settings
-        What was asked, and how.
-    versions : dict
-    result : dict or None
-        As printed by ``--json``, once the study has ended.
-    samples, answers : int
-        Simulator calls and answers stored.
-    checks : list of dict
-        The looks at the data, without their policies.
-    forecast : float, optional
-        Simulator calls that it should need in all; None if it is too early to tell.
-    """
-
-    name: str
-    fingerprint: str
-    created: str
-    settings: Settings
-    versions: dict[str, str]
-    result: dict[str, Any] | None
-    samples: int
-    answers: int
-    checks: list[dict[str, Any]]
-    forecast: float | None = None
-
-    def __repr__(self) -> str:
-        asked = f"{self.settings.algorithm} for ε = {self.settings.asked_epsilon:g}, δ = {self.settings.delta:g}"
-        known = f"ε = {self.epsilon:g} certified" if self.epsilon < inf else "nothing certified"
-        return f"Record({self.name!r}: {asked}; {known}, {self.samples} samples, {self.outcome})"
-
-    @property
-    def epsilon(self) -> float:
-        """What is certified so far, in the user's units; inf if nothing is."""
-        known = self.checks[-1].get("epsilon") if self.checks else None
-        return inf if known is None else float(known)
-
-    @property
-    def outcome(self) -> Outcome:
-        """Why it ended, if it has."""
-        return Outcome.RUNNING if self.result is None else Outcome(self.result["outcome"])
+_FORMAT = Format(
+    what="a file of studies",
+    application=STUDIES,
+    schema=4,
+    tables=(
+        "CREATE TABLE study (id INTEGER PRIMARY KEY, rows INTEGER NOT NULL, head BLOB NOT NULL)",
+        "CREATE TABLE entry (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, content BLOB NOT NULL, chain BLOB NOT NULL)",
+    ),
+    source="Give a file that `--store` or Study(store=...) has written",
+    others={COMPARISONS: "It keeps runs of `bestpolicy compare`; for a table of them add --output table.json there"},
+    older=TABLES,
+    migrate=lambda connection: _migrate(connection),
+)
 
 
 class Store:
@@ -116,7 +85,7 @@ class Store:
     """
 
     def __init__(self, path: str | PathLike[str], *, write: bool = False) -> None:
-        self._db = Database(path, write=write)
+        self._db = Database(path, _FORMAT, write=write)
         self.path = self._db.path
 
     def __enter__(self) -> Store:
@@ -129,165 +98,152 @@ class Store:
         """Close the file and give up the lock."""
         self._db.close()
 
-    def names(self) -> list[str]:
-        """Names of the studies, oldest first."""
-        with self._db.errors():
-            return [row[0] for row in self._db.execute("SELECT name FROM study ORDER BY id")]
+    def names(self) -> dict[str, int]:
+        """Names of the studies with their numbers, oldest first."""
+        return {known["name"]: number for number, known in self._beginnings().items()}
 
     def attempts(self, fingerprint: str) -> int:
         """Number of studies of a problem."""
-        with self._db.errors():
-            rows = self._db.execute("SELECT COUNT(*) FROM study WHERE fingerprint = ?", (fingerprint,))
-            return int(rows.fetchone()[0])
+        return sum(known["fingerprint"] == fingerprint for known in self._beginnings().values())
 
-    def create(
-        self, name: str, fingerprint: str, problem: bytes, settings: Settings, own_data: Tally | None = None
-    ) -> int:
-        """Begin a study and return its number."""
-        if name in self.names():
-            raise InvalidInput(
-                f"{self.path} already has a study named {name!r}. Go on with it (bestpolicy resume, or in Python "
-                f"drive(Study.resume({str(self.path)!r}, {name!r}), simulator)), or give another name."
-            )
-        with self._db.transaction():
-            cursor = self._db.execute(
-                "INSERT INTO study (name, fingerprint, problem, settings, versions, own) VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    name,
-                    fingerprint,
-                    problem,
-                    json.dumps(settings.to_dict()),
-                    json.dumps(versions()),
-                    None if own_data is None else tally_to_bytes(own_data),
-                ),
-            )
-            return int(cursor.lastrowid or 0)
+    def _beginnings(self) -> dict[int, dict[str, str]]:
+        with self._db.snapshot():
+            numbers = [row[0] for row in self._db.execute("SELECT id FROM study ORDER BY id")]
+            query = "SELECT kind, content, chain FROM entry WHERE id = ?"
+            first = {number: self._db.execute(query, (number * _ROOM,)).fetchone() for number in numbers}
+        known = {}
+        for number, row in first.items():
+            with damage(f"{self.path}: row 0 of study {number}"):
+                kind, content, chain = row
+                if chained(b"", kind, content) != chain:
+                    raise ValueError("its checksum is wrong; nothing of this study can be rescued")
+                known[number] = {key: str(json.loads(content)[key]) for key in ("name", "fingerprint")}
+        return known
 
     def find(self, name: str | None) -> int:
         """Return the number of a study; without a name, of the only one."""
         names = self.names()
         if name is None and len(names) == 1:
-            name = names[0]
+            (name,) = names
         if name not in names:
             hint = did_you_mean(name, names) if name else ""
             known = ", ".join(names) or "none"
             asked = f"no study named {name!r} in {self.path}" if name else f"{self.path} has {len(names)} studies"
             raise InvalidInput(f"{asked}. Give the name of one of them: {known}.{hint}")
-        with self._db.errors():
-            return int(self._db.execute("SELECT id FROM study WHERE name = ?", (name,)).fetchone()[0])
-
-    def problem(self, study: int) -> Problem:
-        """Return the problem that the study belongs to."""
-        with self._db.errors():
-            content = bytes(self._db.execute("SELECT problem FROM study WHERE id = ?", (study,)).fetchone()[0])
-        return from_file(io.BytesIO(content), self.path)[0]
-
-    def own_data(self, study: int) -> Tally | None:
-        """Return the samples from elsewhere that the study began with."""
-        with self._db.errors():
-            (content,) = self._db.execute("SELECT own FROM study WHERE id = ?", (study,)).fetchone()
-        return None if content is None else tally_from_bytes(content)
-
-    def append(self, study: int, position: int, query: int, attempt: int, tally: Tally) -> None:
-        """Store one answer, in a transaction of its own."""
-        row = (study, position, query, attempt, tally.samples, tally_to_bytes(tally))
-        with self._db.errors():  # one statement is a transaction by itself
-            self._db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?, ?)", row)
-
-    def answers(self, study: int) -> Iterator[tuple[int, int, Tally]]:
-        """Return (query, attempt, tally) of every answer, in the order in which they were told."""
-        with self._db.errors():
-            rows = self._db.execute(
-                "SELECT query, attempt, tally FROM answer WHERE study = ? ORDER BY position", (study,)
-            )
-            for query, attempt, blob in rows:
-                yield query, attempt, tally_from_bytes(blob)
-
-    def requests(self, study: int) -> list[Asked]:
-        """Return the requests of a study; none if an older version did not store them."""
-        with self._db.errors():
-            if not self._db.has_table("asked"):
-                return []
-            rows = self._db.execute(
-                "SELECT first, looks, content FROM asked WHERE study = ? ORDER BY position", (study,)
-            )
-            found = [(first, looks, unpack(content)) for first, looks, content in rows]
-        return [Asked(first, looks, Pulls(**known["pulls"]), known["decided"]) for first, looks, known in found]
-
-    def record(
-        self,
-        study: int,
-        checks: Sequence[Check],
-        first: int,
-        requests: Sequence[tuple[int, Asked]],
-        result: dict[str, Any] | None,
-    ) -> None:
-        """Store the checks from position `first` on, requests by position, and the result if there is one."""
-        rows = []
-        for i in range(first, len(checks)):
-            same = i > 0 and checks[i].policy is checks[i - 1].policy
-            policy = None if same else policy_to_bytes(checks[i].policy)
-            rows.append((study, i, json.dumps(checks[i].to_dict()), policy))
-        asked = []
-        for position, one in requests:
-            content = {"pulls": {"pairs": one.pulls.pairs, "counts": one.pulls.counts}, "decided": one.decided}
-            asked.append((study, position, one.first, one.looks, pack(content)))
-        with self._db.transaction():
-            self._db.executemany("INSERT OR REPLACE INTO looked VALUES (?, ?, ?, ?)", rows)
-            self._db.executemany("INSERT OR REPLACE INTO asked VALUES (?, ?, ?, ?, ?)", asked)
-            if result is not None:
-                self._db.execute("UPDATE study SET result = ? WHERE id = ?", (json.dumps(result), study))
-
-    def reopen(self, study: int) -> None:
-        """Forget the result of a study that goes on."""
-        with self._db.transaction():
-            self._db.execute("UPDATE study SET result = NULL WHERE id = ?", (study,))
-
-    def trace(self, study: int) -> list[Check]:
-        """Return the checks of a study, without their proofs; none if an older version did not store the policies."""
-        checks: list[Check] = []
-        policy: IntArray | None = None
-        with self._db.errors():
-            columns = [row[1] for row in self._db.execute("PRAGMA table_info(looked)")]
-            if "policy" not in columns:
-                return []
-            rows = self._db.execute("SELECT record, policy FROM looked WHERE study = ? ORDER BY position", (study,))
-            for record, blob in rows:
-                policy = policy if blob is None else policy_from_bytes(blob)
-                if policy is None:
-                    return []
-                known: dict[str, Any] = json.loads(record)
-                known = {key: inf if value is None else value for key, value in known.items()}
-                checks.append(Check(policy=policy, **known))
-        return checks
-
-    def change_settings(self, study: int, settings: Settings) -> None:
-        """Store other settings of a study."""
-        with self._db.transaction():
-            self._db.execute("UPDATE study SET settings = ? WHERE id = ?", (json.dumps(settings.to_dict()), study))
+        return names[name]
 
     def read(self, study: int) -> Record:
-        """Return what the file says of a study."""
-        with self._db.errors():
-            name, fingerprint, created, settings, versions, result = self._db.execute(
-                "SELECT name, fingerprint, created, settings, versions, result FROM study WHERE id = ?", (study,)
-            ).fetchone()
-            answers, samples = self._db.execute(
-                "SELECT COUNT(*), COALESCE(SUM(samples), 0) FROM answer WHERE study = ?", (study,)
-            ).fetchone()
-            looked = self._db.execute("SELECT record FROM looked WHERE study = ? ORDER BY position", (study,))
-            checks = [json.loads(row[0]) for row in looked]
-        return Record(
-            name,
-            fingerprint,
-            created,
-            Settings.from_dict(json.loads(settings)),
-            json.loads(versions),
-            None if result is None else json.loads(result),
-            samples,
-            answers,
-            checks,
-        )
+        """Return what the file says of a study, its chain having been checked."""
+        rows, trouble = self.whole_rows(study)
+        if trouble:
+            raise StoreError(f"{self.path}: {trouble}")
+        chain = b""
+        for row in rows[:1]:
+            root = chain = chained(b"", *row)
+        for row in rows[1:]:
+            chain = chained(chain, *row)
+        return Record.of(rows, {"root": root.hex(), "head": chain.hex(), "rows": len(rows)})
+
+    def whole_rows(self, study: int) -> tuple[list[Row], str]:
+        """Return the rows of a study up to the first that is not what was written, and what is wrong with that one."""
+        rows: list[Row] = []
+        chain = b""
+        wrong = ""
+        with self._db.snapshot():
+            try:
+                expected = self._db.execute("SELECT rows, head FROM study WHERE id = ?", (study,)).fetchone()
+                for number, kind, content, stored in self._db.execute(
+                    "SELECT id, kind, content, chain FROM entry WHERE id >= ? AND id < ? ORDER BY id",
+                    (study * _ROOM, (study + 1) * _ROOM),
+                ):
+                    if number != study * _ROOM + len(rows):
+                        wrong = "is missing"
+                    elif type(kind) is not str or type(content) is not bytes or chained(chain, kind, content) != stored:
+                        wrong = "is not what was written: its checksum is wrong"
+                    if wrong:
+                        break
+                    rows.append((kind, content))
+                    chain = stored
+                if not wrong and expected != (len(rows), chain):
+                    wrong = "is missing, or the end of the journal is not what was written"
+            except sqlite3.Error as error:
+                wrong = f"cannot be read ({error})"
+        return rows, "" if not wrong else f"row {len(rows)} of study {study} {wrong}. {_rescue(rows)}"
+
+    def begin(self, rows: Iterable[Row], name: str) -> StudyFile:
+        """Begin a study with its first rows."""
+        if name in self.names():
+            raise InvalidInput(
+                f"{self.path} already has a study named {name!r}. Go on with it (bestpolicy resume, or in Python "
+                f"drive(Study.resume({self.path!r}, {name!r}), simulator)), or give another name."
+            )
+        with self._db.transaction():
+            number = 1 + (self._db.execute("SELECT MAX(id) FROM study").fetchone()[0] or 0)
+            self._db.execute("INSERT INTO study VALUES (?, 0, x'')", (number,))
+        file = StudyFile(self.path, number, name, {"root": "", "head": "", "rows": 0}, self)
+        file.append(*rows)
+        return file
+
+    def append(self, study: int, before: tuple[int, bytes], rows: Iterable[Row]) -> tuple[int, bytes]:
+        """Append rows after those that there are, all in one transaction; return how many there are and the chain."""
+        count, chain = before
+        with self._db.transaction():
+            if self._db.execute("SELECT rows, head FROM study WHERE id = ?", (study,)).fetchone() != before:
+                raise StoreError(
+                    f"the study has been changed in {self.path} since it was opened, so this one cannot go on. "
+                    "Resume it from the file."
+                )
+            for kind, content in rows:
+                chain = chained(chain, kind, content)
+                self._db.execute("INSERT INTO entry VALUES (?, ?, ?, ?)", (study * _ROOM + count, kind, content, chain))
+                count += 1
+            self._db.execute("UPDATE study SET rows = ?, head = ? WHERE id = ?", (count, chain, study))
+        return count, chain
+
+
+def _rescue(rows: list[Row]) -> str:
+    """Say what can be saved of a damaged study."""
+    kinds = [kind for kind, _ in rows]
+    if kinds[:2] != ["begun", "problem"]:
+        return "Nothing of it can be rescued: take a copy of the file that is whole."
+    answers, calls = samples_told(rows)
+    return (
+        f"The {answers} answers before it ({calls:,} simulator calls) are whole: `bestpolicy rescue` copies them "
+        "into a new file, with which to go on."
+    )
+
+
+def rescue(path: str | PathLike[str], new: str | PathLike[str]) -> list[Record]:
+    """Copy what is whole of a damaged file into a new one; `Study.resume` goes on from there.
+
+    Of every study all rows up to the first damaged one are kept. What follows from them is simulated again.
+
+    Parameters
+    ----------
+    path : path
+        The damaged file.
+    new : path
+        A file that does not exist yet.
+
+    Returns
+    -------
+    list of Record
+        What could be rescued.
+    """
+    records = []
+    with Store(path) as damaged, Store(new, write=True) as target:
+        if target.names():
+            raise InvalidInput(f"{new} has studies already. Give the path of a new file.")
+        with damaged._db.errors():
+            numbers = [row[0] for row in damaged._db.execute("SELECT DISTINCT id / ? FROM entry ORDER BY 1", (_ROOM,))]
+        for number in numbers:
+            rows, _ = damaged.whole_rows(number)
+            while rows and rows[-1][0] == "look":  # what was decided from it is lost
+                rows.pop()
+            if [kind for kind, _ in rows[:2]] == ["begun", "problem"]:
+                file = target.begin(rows, json.loads(rows[0][1])["name"])
+                records.append(target.read(file.number))
+    return records
 
 
 def count_attempts(path: str | PathLike[str] | None, fingerprint: str) -> int:
@@ -299,11 +255,18 @@ def count_attempts(path: str | PathLike[str] | None, fingerprint: str) -> int:
 
 
 class StudyFile:
-    """One study in a file, as the `Study` itself uses it."""
+    """One study in a file, as the `Study` itself appends to it.
 
-    def __init__(self, store: Store, study: int, position: int, name: str, ended: bool = False) -> None:
-        self._store, self._study, self._position, self.name = store, study, position, name
-        self._ended = ended
+    It can be let go of (`close`) and is then taken again when there is something to write, unless somebody else has
+    gone on with the study in the meantime.
+    """
+
+    def __init__(
+        self, path: str | PathLike[str], number: int, name: str, chain: dict[str, Any], store: Store | None = None
+    ) -> None:
+        self.path, self.number, self.name = path, number, name
+        self._store, self._root = store, chain["root"]
+        self._end = (int(chain["rows"]), bytes.fromhex(chain["head"]))
 
     @classmethod
     def create(
@@ -315,68 +278,79 @@ class StudyFile:
         own_data: Tally | None = None,
     ) -> StudyFile:
         """Begin a study in a file."""
+        content, now = to_bytes(problem), datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        rows: list[Row] = [begun(name, problem.fingerprint, content, settings.to_dict(), versions(), now)]
+        rows.append(("problem", content))
+        if own_data is not None:
+            rows.append(("own data", tally_to_bytes(own_data)))
         store = Store(path, write=True)
         try:
-            return cls(store, store.create(name, problem.fingerprint, to_bytes(problem), settings, own_data), 0, name)
+            return store.begin(rows, name)
         except BaseException:
             store.close()
             raise
 
     @classmethod
-    def open(cls, path: str | PathLike[str], name: str) -> tuple[StudyFile, Problem, Record]:
-        """Open a study to go on with it; returns its problem and what the file says of it, too."""
-        store = Store(path, write=True)
+    def open(cls, path: str | PathLike[str], number: int, record: Record) -> StudyFile:
+        """Take the writer's lock, to go on from what was read."""
+        file = cls(path, number, record.name, record.chain)
         try:
-            study = store.find(name)
-            record = store.read(study)
-            file = cls(store, study, record.answers, record.name, record.result is not None)
-            return file, store.problem(study), record
+            file.append()
         except BaseException:
-            store.close()
+            file.close()
             raise
+        return file
 
-    def append(self, query: int, attempt: int, tally: Tally) -> None:
-        """Store one answer."""
-        if self._ended:
-            self._store.reopen(self._study)
-            self._ended = False
-        self._store.append(self._study, self._position, query, attempt, tally)
-        self._position += 1
+    @property
+    def chain(self) -> dict[str, Any]:
+        """Root, head and number of rows, as a certificate carries them."""
+        return {"root": self._root, "head": self._end[1].hex(), "rows": self._end[0]}
 
-    def answers(self) -> Iterator[tuple[int, int, Tally]]:
-        """Return (query, attempt, tally) of every answer so far."""
-        return self._store.answers(self._study)
-
-    def own_data(self) -> Tally | None:
-        """Return the samples from elsewhere that the study began with."""
-        return self._store.own_data(self._study)
-
-    def requests(self) -> list[Asked]:
-        """Return the requests so far."""
-        return self._store.requests(self._study)
-
-    def trace(self) -> list[Check]:
-        """Return the checks so far, without their proofs."""
-        return self._store.trace(self._study)
-
-    def looks(self) -> list[dict[str, Any]]:
-        """Return the numbers of the checks so far; older versions did not store the policies that belong to them."""
-        return self._store.read(self._study).checks
-
-    def record(
-        self,
-        checks: Sequence[Check],
-        first: int,
-        requests: Sequence[tuple[int, Asked]],
-        result: dict[str, Any] | None,
-    ) -> None:
-        """Store the checks from position `first` on, requests by position, and the result if there is one."""
-        self._store.record(self._study, checks, first, requests, result)
-
-    def change_settings(self, settings: Settings) -> None:
-        """Store other settings, such as a new budget."""
-        self._store.change_settings(self._study, settings)
+    def append(self, *rows: Row) -> None:
+        """Append rows, all or none."""
+        if self._store is None:
+            self._store = Store(self.path, write=True)
+        if rows and not self._root:
+            self._root = chained(b"", *rows[0]).hex()
+        self._end = self._store.append(self.number, self._end, rows)
 
     def close(self) -> None:
-        """Close the file."""
-        self._store.close()
+        """Let go of the file."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring the tables of older versions to the present form: the same rows, in the order of their kinds."""
+    studies = take_old_tables(connection)
+    for statement in _FORMAT.tables:
+        connection.execute(statement)
+    for number, old in studies.items():
+        first = begun(old.name, old.fingerprint, old.problem, old.settings, old.versions, old.created)
+        rows = [first, ("problem", old.problem)]
+        rows += [("own data", old.own_data)] if old.own_data is not None else []
+        rows += _in_order(old)
+        rows += [("ended", old.result.encode())] if old.result is not None else []
+        chain = b""
+        for position, (kind, content) in enumerate(rows):
+            chain = chained(chain, kind, content)
+            row = (number * _ROOM + position, kind, content, chain)
+            connection.execute("INSERT INTO entry VALUES (?, ?, ?, ?)", row)
+        connection.execute("INSERT INTO study VALUES (?, ?, ?)", (number, len(rows), chain))
+
+
+def _in_order(old: OldStudy) -> Iterator[Row]:
+    """Return looks, requests and answers in the order in which they came about."""
+    looks = deque(looked(i, numbers, policy) for i, (numbers, policy) in enumerate(old.looks))
+    answers, passed = deque(old.answers), 0
+    ends = [*(first for first, _, _ in old.requests), inf][1:]
+    for position, ((first, before, content), end) in enumerate(zip(old.requests, ends, strict=True)):
+        for _ in range(min(before - passed, len(looks))):
+            yield looks.popleft()
+        passed = before
+        yield "asked", pack({"position": position, "first": first, "looks": before} | unpack(content))
+        while answers and answers[0][0] < end:
+            yield answered(*answers.popleft())
+    yield from (answered(*answer) for answer in answers)
+    yield from looks

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from bestpolicy._numerics.inputs import file_path, whole, word
-from bestpolicy._numerics.threads import one_thread
+from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
 from bestpolicy.algorithms.protocol import Run, Task
 from bestpolicy.certificate import Origin
@@ -42,11 +42,12 @@ from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.study.forecast import forecast
+from bestpolicy.study.journal import Asked, Record, answered, rows_of_checks, tally_to_bytes
 from bestpolicy.study.past import Past
 from bestpolicy.study.queries import Batch, Query, check_tally, cut
 from bestpolicy.study.result import Outcome, Result, explain
 from bestpolicy.study.settings import Settings
-from bestpolicy.study.store import Asked, Record, Store, StudyFile, count_attempts
+from bestpolicy.study.store import Store, StudyFile, count_attempts
 
 
 class Study:
@@ -149,7 +150,9 @@ class Study:
         self._replaying = False
         self._store: str | PathLike[str] | None = None
         self._file: StudyFile | None = None
-        self._saved = 0
+        self._ended_chain: dict[str, Any] | None = None
+        self._saved = 0  # number of checks in the file
+        self._end_saved = False
         self._last_check: Check | None = None
         self._own_samples = 0
 
@@ -199,72 +202,66 @@ class Study:
         progress : callable, optional
             Called as ``progress(answers replayed, answers in all)``.
         """
-        with Store(file_path("store", store)) as reader:
-            number_in_file = reader.find(name)
-            record, problem = reader.read(number_in_file), reader.problem(number_in_file)
-            _check_budget(max_samples, record)
-            study = cls._from_record(record, problem, algorithm, max_samples)
-            study._store = store
-            if _has_ended(record, max_samples):
-                checks = reader.trace(number_in_file)
-                if len(checks) == len(record.checks):
-                    own_data = reader.own_data(number_in_file)
-                    study._own_samples = 0 if own_data is None else own_data.samples
-                    study._end_as(record, checks)
-                    return study
-        file, problem, record = StudyFile.open(store, record.name)
+        store = file_path("store", store)
+        with Store(store) as reader:
+            number = reader.find(name)
+            record = reader.read(number)
+        _check_budget(max_samples, record)
+        study = cls._from_record(record, algorithm, max_samples)
+        study._store, study._ended_chain = store, record.chain
+        if _has_ended(record, max_samples) and len(record.trace) == len(record.checks):
+            study._own_samples = 0 if record.own_data is None else record.own_data.samples
+            study._end_as(record)
+            return study
+        file = StudyFile.open(store, number, record)
         try:
-            _check_budget(max_samples, record)
-            study = cls._from_record(record, problem, algorithm, max_samples)
             with one_thread():
-                study._replay(file, progress)
+                study._replay(record, progress)
         except BaseException:
             file.close()
             raise
-        study._store, study._file = store, file
+        study._file = file
         if study.done:
             study._save()
         elif study.settings != record.settings:
-            file.change_settings(study.settings)
+            file.append(_settings_row(study.settings))
         return study
 
     @classmethod
-    def _from_record(
-        cls, record: Record, problem: Problem, algorithm: str | Algorithm | None, max_samples: int | None
-    ) -> Study:
-        settings = record.settings
+    def _from_record(cls, record: Record, algorithm: str | Algorithm | None, max_samples: int | None) -> Study:
+        settings, problem = record.settings, record.problem
         if algorithm is None or algorithm == settings.algorithm:
             try:
-                own = make_algorithm(settings.algorithm, settings.parameters)
+                chosen = make_algorithm(settings.algorithm, settings.parameters)
             except InvalidInput as error:
                 raise InvalidInput(f"{error} If it is your own, pass it: Study.resume(..., algorithm=...).") from None
         else:
-            own = find_algorithm(algorithm, problem)
-            given = json.loads(json.dumps(parameters_of(own)))  # as the file has them
-            if (own.name, given) != (settings.algorithm, settings.parameters):
+            chosen = find_algorithm(algorithm, problem)
+            given = json.loads(json.dumps(parameters_of(chosen)))  # as the file has them
+            if (chosen.name, given) != (settings.algorithm, settings.parameters):
                 raise InvalidInput(
                     f"the study was begun with algorithm {settings.algorithm!r} and {settings.parameters}. "
-                    f"Got {own.name!r} with {given} instead; pass the same, or leave it out."
+                    f"Got {chosen.name!r} with {given} instead; pass the same, or leave it out."
                 )
         study = cls.__new__(cls)
         if max_samples is not None:
             settings = replace(settings, max_samples=max_samples)
-        study._set_up(problem, settings, own, record.name)
+        study._set_up(problem, settings, chosen, record.name)
         return study
 
-    def _end_as(self, record: Record, checks: list[Check]) -> None:
+    def _end_as(self, record: Record) -> None:
         """Take over the end of a study from its file."""
         assert record.result is not None
-        self.checks, self.samples = checks, record.samples
+        self.checks, self.samples = list(record.trace), record.samples
         self.outcome, self._seconds = Outcome(record.result["outcome"]), float(record.result["seconds"])
 
-    def _replay(self, file: StudyFile, progress: Callable[[int, int], None] | None = None) -> None:
+    def _replay(self, record: Record, progress: Callable[[int, int], None] | None = None) -> None:
         """Add up the stored answers request by request, and then ask under the present budget."""
-        own_data, told = file.own_data(), deque(file.answers())
+        told = deque(record.told())
         answers = len(told)
-        self._past = Past.read(file, self.algorithm.name, own_data, told)
+        self._past = Past.of(record, told)
         self._replaying = True
-        self._start(own_data)
+        self._start(record.own_data)
         for first, following in self._past.complete:
             batch = Batch()
             while told and told[0][0] < following:
@@ -286,7 +283,7 @@ class Study:
             try:
                 if current is None or attempt != current.attempt:
                     raise InvalidInput("it was not asked for.")
-                rest = current.pulls.minus(tally)
+                rest = None if current.pulls.answered_by(tally) else current.pulls.minus(tally)
             except InvalidInput as error:
                 raise StoreError(
                     f"the stored answer to query {index} does not fit: other versions may have written it ({error})"
@@ -308,10 +305,9 @@ class Study:
         """Add up a study that has ended for what proves its last check."""
         assert self._store is not None
         with Store(self._store) as reader:
-            number_in_file = reader.find(self.name)
-            record, problem = reader.read(number_in_file), reader.problem(number_in_file)
-            again = self._from_record(record, problem, self.algorithm, None)
-            again._replay(StudyFile(reader, number_in_file, record.answers, self.name))
+            record = reader.read(reader.find(self.name))
+        again = self._from_record(record, self.algorithm, None)
+        again._replay(record)
         return again.checks[-1].proof if again.checks else None
 
     @property
@@ -356,7 +352,7 @@ class Study:
         """Change settings, also in the file."""
         changed = replace(self.settings, **changes)
         if self._file is not None and changed != self.settings:
-            self._file.change_settings(changed)
+            self._file.append(_settings_row(changed))
         self.settings = changed
 
     def __repr__(self) -> str:
@@ -397,7 +393,7 @@ class Study:
                 "Tell all of them, or pass partial=True to be asked for the rest."
             )
         if self._file is not None:  # first of all: if that fails, nothing has happened
-            self._file.append(query.index, query.attempt, tally)
+            self._file.append(answered(query.index, query.attempt, tally_to_bytes(tally)))
         self._accept(current, tally, rest)
         self._save()
 
@@ -452,6 +448,7 @@ class Study:
                 partial(count_attempts, self._store, self.problem.fingerprint),
                 self._own_samples,
                 self._proof if restored else None,
+                self._ended_chain if self._file is None else self._file.chain,
             ),
         )
 
@@ -521,18 +518,27 @@ class Study:
 
     def _save(self) -> None:
         """Store new checks and requests, and the result if the study is over."""
-        if self._file is not None and (self.done or self._unsaved or self._saved < len(self.checks)):
-            result = self.result().to_dict() if self.done else None
-            self._file.record(self.checks, self._saved, self._unsaved, result)
-            self._saved, self._unsaved = len(self.checks), []
+        if self._file is None or self._end_saved:
+            return
+        if self.done or self._unsaved or self._saved < len(self.checks):
+            rows = [*rows_of_checks(self.checks, self._saved)]
+            rows += [request.row(position) for position, request in self._unsaved]
+            if self.done:
+                rows.append(("ended", json.dumps(self.result().to_dict()).encode()))
+            self._file.append(*rows)
+            self._saved, self._unsaved, self._end_saved = len(self.checks), [], self.done
             if self.done:
                 self.close()
 
+    def reopen(self) -> None:
+        """Take the file again after `close`, if there is one and the study is not done; telling more does it, too."""
+        if self._file is not None and not self.done:
+            self._file.append()
+
     def close(self) -> None:
-        """Let go of the file, if there is one; the study in it can be resumed."""
+        """Let go of the file, if there is one: the study in it can be resumed. To tell this one more takes it again."""
         if self._file is not None:
             self._file.close()
-            self._file = None
 
     def __del__(self) -> None:
         if getattr(self, "_file", None) is not None:
@@ -550,6 +556,10 @@ class Study:
             self.checks[-1] = replace(self.checks[-1], proof=None)
         scale = self.units.reward_scale
         self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
+
+
+def _settings_row(settings: Settings) -> tuple[str, bytes]:
+    return "settings", json.dumps(settings.to_dict()).encode()
 
 
 def _require_problem(problem: Any) -> None:

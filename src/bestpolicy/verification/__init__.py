@@ -5,8 +5,10 @@ the problem, the samples, the estimates, the plan, the confidence sets. It share
 file, only NumPy and SciPy, and follows the theorems as they are stated in the modules here:
 
 - `reading`, `case`: the file, the problem and the samples, and all that must be true of them;
+- `claim`: what the file says, and whether it contradicts itself;
 - `rounding`: by how much a claim has to hold so that floating point cannot have made it up;
 - `coordinates`, `paper`: Theorems R and R-E, the rule of `gss` and `gss-e`;
+- `journal`: what the study's file shows of the order of things;
 - `noise`, `regression`, `kernel`, `tight`, `protocol`: Theorems T, T-E, P and F, the rules of `tight` and `adaptive`.
 
 What no file can show is listed with the verdict (`Verification.trusted`): that the samples were really drawn,
@@ -18,6 +20,7 @@ one, each may be wrong with probability δ.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from math import isfinite
@@ -26,13 +29,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bestpolicy.errors import InvalidInput
+from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.verification import paper, protocol
 from bestpolicy.verification.case import Case
-from bestpolicy.verification.reading import Floats, Ints, Node, Rejected, digest, parse, read_text
+from bestpolicy.verification.claim import ABSOLUTE, NO_CHOICE, Claim, rule_name
+from bestpolicy.verification.journal import check_journal
+from bestpolicy.verification.reading import LIMIT_GB, Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
-THEOREMS = ("R", *protocol.THEOREMS, "no choice")
-_RELATIVE, _ABSOLUTE = 1e-6, 1e-9  # by how much another order of the same operations may differ
+THEOREMS = ("R", *protocol.THEOREMS, NO_CHOICE)
+_THEIR_WORD = "the user's word"
 _DOWN = Context(rounding=ROUND_FLOOR)
 
 
@@ -73,6 +78,10 @@ class Verification:
         The ε that was asked, if it was not reached.
     warnings : list of str
         What casts doubt on the guarantee, such as data that are not linear in the features.
+    chain : dict or None
+        Root, head and number of rows of the hashes over the study's file, if the certificate names them.
+    order_shown : bool
+        Whether that file was given and shows that what had to be fixed before the samples was.
     """
 
     valid: bool
@@ -87,6 +96,13 @@ class Verification:
     trusted: list[str] = field(default_factory=list)
     missed_epsilon: float | None = None
     warnings: list[str] = field(default_factory=list)
+    chain: dict[str, str | int] | None = None
+    order_shown: bool = False
+
+    @property
+    def rule(self) -> str:
+        """The statement that certifies."""
+        return rule_name(self.theorem, self.epsilon)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
@@ -96,26 +112,24 @@ class Verification:
         if not self.valid:
             return "NOT valid: " + "; ".join(self.reasons) + "."
         quality = "optimal" if self.epsilon == 0 else f"within {_up(self.epsilon):f} of optimal"
-        confidence = (
-            ""
-            if self.theorem == "no choice"
-            else f" with probability at least {_DOWN.subtract(Decimal(1), _up(self.delta)):f}"
-        )
-        # The criteria of Theorems T and P: (A) certifies an optimal policy, (B) one within some ε.
-        criterion = (" (A)" if self.epsilon == 0 else " (B)") if self.theorem[0] in "TP" else ""
-        why = (
-            "no state has two distinct actions" if self.theorem == "no choice" else f"Theorem {self.theorem}{criterion}"
-        )
+        sure = f"{_DOWN.subtract(Decimal(1), _up(self.delta)):f}"
+        confidence = "" if self.theorem == NO_CHOICE else f" with probability at least {sure}"
         loss = "" if self.true_loss is None else f"; its true loss in the given model is {self.true_loss:.6g}"
         missed = "" if self.missed_epsilon is None else f" (ε = {self.missed_epsilon:g} was asked, and not reached)"
         doubt = "".join(f" BUT IN DOUBT: {warning}" for warning in self.warnings)
         return (
-            f"valid: the policy is {quality}{confidence}{missed} ({why}), from {self.samples:,} simulator calls; "
+            f"valid: the policy is {quality}{confidence}{missed} ({self.rule}), from {self.samples:,} simulator calls; "
             f"studies of this problem in the store: {self.attempts}{loss}{doubt and '.' + doubt}"
         )
 
 
-def verify(path: str | PathLike[str], model: TrueModel | None = None) -> Verification:
+def verify(
+    path: str | PathLike[str],
+    model: TrueModel | None = None,
+    *,
+    store: str | PathLike[str] | None = None,
+    limit_gb: float = LIMIT_GB,
+) -> Verification:
     """Check a certificate file.
 
     Parameters
@@ -124,112 +138,125 @@ def verify(path: str | PathLike[str], model: TrueModel | None = None) -> Verific
         A file that `Result.save` wrote.
     model : LinearMDP, optional
         The truth, if it is known: the certificate must be about its problem, and the policy's true loss is computed.
+    store : path, optional
+        The file of studies that the certificate comes from: it shows that what had to be fixed before the samples was.
+        Without it, that is taken on trust.
+    limit_gb : float
+        How much memory a file may ask for before it is refused; about a minute of work comes with each GB.
 
     Raises
     ------
     InvalidInput
-        If the file cannot be understood. A file that can, but proves nothing, gives a `Verification` that says so.
+        If the file cannot be understood, or asks for more than the limit. A file that can, but proves nothing, gives a
+        `Verification` that says so.
     """
-    return verify_text(read_text(path), model)
+    budget = Budget(limit_gb)
+    return _guarded(lambda: _verify(read_text(path, budget), model, budget, store))
 
 
-def verify_text(text: str, model: TrueModel | None = None) -> Verification:
+def verify_text(text: str, model: TrueModel | None = None, *, limit_gb: float = LIMIT_GB) -> Verification:
     """Check the text of a certificate; the parameters are those of `verify`."""
-    with np.errstate(all="ignore"):  # absurd numbers are rejected where they would count
-        return _verify(text, model)
+    return _guarded(lambda: _verify(text, model, Budget(limit_gb)))
 
 
-def _verify(text: str, model: TrueModel | None) -> Verification:
-    document = parse(text)
-    claim, run, reasons = document.child("claim"), document.child("run"), list[str]()
+def _guarded(check: Callable[[], Verification]) -> Verification:
+    """Whatever a hostile file provokes becomes one exception of ours."""
+    try:
+        with np.errstate(all="ignore"):  # absurd numbers are rejected where they would count
+            return check()
+    except BestPolicyError:
+        raise
+    except MemoryError:
+        raise InvalidInput("the certificate needs more memory than there is. Check it on a larger computer.") from None
+    except Exception as error:
+        what = visible(f"{type(error).__name__}: {error}")[:200]
+        raise InvalidInput(f"the certificate cannot be checked ({what}). Ask for the file again.") from error
+
+
+def _verify(
+    text: str, model: TrueModel | None, budget: Budget, store: str | PathLike[str] | None = None
+) -> Verification:
+    document = parse(text, budget)
+    claim, reasons = Claim.read(document), list[str]()
     if document.text("sha256") != digest(document.fields):
         reasons.append("the file was changed after it was written (its checksum does not fit)")
-    scale = claim.number("reward_scale", 1e-300, 1e300)
-    epsilon, delta = claim.number("epsilon", 0.0, 1e300), claim.number("delta", 0.0, 1.0)
-    theorem, stated = claim.text("theorem"), claim.text("theorem")
-    samples, attempts = run.whole("samples", 0), run.whole("attempts", 1)
-    low = claim.number("reward_offset", -1e300, 1e300)
-    trusted = [
-        "the samples were drawn independently from one linear MDP with these features and rewards in "
-        f"[{low:g}, {low + scale:g}]",
-        f"the run was not repeated until it certified something (studies of this problem in the store: {attempts})",
-    ]
-    own_data = run.whole("own_data", 0)
-    if own_data:
-        trusted.append(f"{own_data:,} samples came from elsewhere, of pairs chosen without regard to outcomes")
-    warnings = run.texts("warnings")
-    asked = claim.number("asked_epsilon", 0.0, 1e300)
+    epsilon, scale, theorem, more = claim.epsilon, claim.reward_scale, claim.theorem, list[str]()
+    if theorem not in THEOREMS:
+        raise InvalidInput(f"unknown theorem {theorem[:60]!r}. This program checks {', '.join(THEOREMS)}.")
     recomputed: float | None = None
     loss: float | None = None
+    shown = False
     try:
         case = Case.read(document.child("problem"))
-        stated += "-E" if case.horizon is not None and theorem != "no choice" else ""
-        policy = case.policy(claim)
-        found, used, more = _certified(case, theorem, document, policy, epsilon / scale, delta, own_data, scale)
-        trusted += more
-        recomputed = found * scale
-        if run.whole("rounds", 0) != samples // case.stages:
-            reasons.append("the numbers of rounds and of samples do not fit together")
-        if used > samples + own_data:
-            reasons.append(f"the proof uses {used:,} samples, the run had {samples + own_data:,}")
-        # That a policy is optimal is claimed without any tolerance.
-        if not recomputed <= (epsilon * (1 + _RELATIVE) + _ABSOLUTE * scale if epsilon > 0 else 0.0):
+        theorem += "-E" if case.horizon is not None and theorem != NO_CHOICE else ""
+        policy = case.policy(document.child("claim"))
+        reasons += claim.contradictions(case)
+        found, used, more = _certified(case, claim, policy)
+        if store is not None and claim.chain is None:
+            reasons.append("it does not name a study, so no file of studies can show more of it")
+        elif store is not None:
+            check_journal(document, store)
+            shown = True
+            more = ["the study's file was not made up as a whole", *(item for item in more if _THEIR_WORD in item)]
+        elif claim.chain is not None and more:
+            more.insert(0, "what follows was fixed before sampling, which the study's file (--store) can show")
+        recomputed = found * scale if isfinite(found) else None
+        if used > claim.samples + claim.own_data:
+            reasons.append(f"the proof uses {used:,} samples, the run had {claim.samples + claim.own_data:,}")
+        if not found <= claim.target:
             known = f"only ε = {recomputed:.6g}" if isfinite(found) else "no ε at all"
-            reasons.append(f"the samples certify {known} for this policy at δ = {delta:g}, not ε = {epsilon:.6g}")
+            reasons.append(f"the samples certify {known} for this policy at δ = {claim.delta:g}, not ε = {epsilon:.6g}")
         if model is not None:
             loss = _true_loss(case, policy, model) * scale
-            if loss > epsilon + 1e-9 * scale * case.limits[0]:
+            if loss > epsilon + ABSOLUTE * scale * case.limits[0]:
                 reasons.append(
                     f"in the given model the policy loses {loss:.6g}, more than ε = {epsilon:.6g} (an event of "
-                    f"probability at most {delta:g}, if the samples came from that model)"
+                    f"probability at most {claim.delta:g}, if the samples came from that model)"
                 )
     except Rejected as error:
         reasons.append(str(error))
     except InvalidInput:
         raise
-    except (np.linalg.LinAlgError, ValueError, ArithmeticError) as error:
+    except (ValueError, ArithmeticError) as error:
         reasons.append(f"the numbers cannot be computed with ({error})")
-    recomputed = recomputed if recomputed is not None and isfinite(recomputed) else None
-    missed = asked if epsilon > asked * (1 + _RELATIVE) else None
     return Verification(
         not reasons,
         reasons,
         epsilon,
-        delta,
+        claim.delta,
         recomputed,
-        stated,
-        samples,
-        attempts,
+        theorem,
+        claim.samples,
+        claim.attempts,
         loss,
-        trusted,
-        missed,
-        warnings,
+        [*claim.trusted, *more, claim.hearsay],
+        claim.missed,
+        claim.warnings,
+        claim.chain,
+        shown and not reasons,
     )
 
 
-def _certified(
-    case: Case, theorem: str, document: Node, policy: Ints, epsilon: float, delta: float, own_data: int, scale: float
-) -> tuple[float, int, list[str]]:
+def _certified(case: Case, claim: Claim, policy: Ints) -> tuple[float, int, list[str]]:
     """Return the ε that is certified in the problem's units, the samples used for it, and what is trusted."""
-    if theorem not in THEOREMS:
-        raise InvalidInput(f"unknown theorem {theorem!r}. This program checks {', '.join(THEOREMS)}.")
-    if theorem == "no choice":
+    if not 0 < claim.delta < 1:
+        raise Rejected("δ does not lie strictly between 0 and 1")
+    proof = claim.document.child("proof")
+    if claim.theorem == NO_CHOICE:
         if case.rivals(policy).any():
             raise Rejected("some state has two distinct actions")
+        proof.only()
         return 0.0, 0, []
-    if not 0 < delta < 1:
-        raise Rejected("δ does not lie strictly between 0 and 1")
-    proof = document.child("proof")
-    if theorem == "R":
+    if claim.theorem == "R":
         trusted = ["δ and the design, which decides the coordinates, were fixed before sampling"]
-        return *paper.certified_epsilon(case, proof, policy, delta), trusted
-    asked = document.child("claim").number("asked_epsilon", 0.0, 1e300)
-    target = epsilon * (1 + _RELATIVE) + _ABSOLUTE if epsilon > 0 else 0.0
-    return protocol.certified_epsilon(case, theorem, proof, policy, delta, asked, target, own_data, scale)
+        return *paper.certified_epsilon(case, proof, policy, claim.delta), trusted
+    return protocol.certified_epsilon(case, claim, proof, policy)
 
 
 def _true_loss(case: Case, policy: Ints, model: TrueModel) -> float:
     """max_s V*(s) - V^π(s) in a known model, at the first stage; by its own policy iteration."""
+    if not all(hasattr(model, name) for name in ("problem", "theta", "mu")):
+        raise InvalidInput(f"model must be a LinearMDP. Got {type(model).__name__} instead.")
     problem = model.problem
     same = np.array_equal(problem.features, case.features) and np.array_equal(problem.mask, case.mask)
     if not same or (problem.discount, problem.horizon) != (case.discount, case.horizon):

@@ -8,14 +8,15 @@ before their samples is nothing that sums can show.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bestpolicy.errors import InvalidInput
-from bestpolicy.verification.reading import LARGEST_TABLE, Floats, Ints, Node, Rejected
+from bestpolicy.verification.reading import Budget, Floats, Ints, Node, Rejected
 
 ONES_TOLERANCE = 1e-8  # how far the all-ones function may be from linear in the features
 _ROUNDING = 1e-9  # relative error that long sums of floating-point numbers may have
@@ -30,10 +31,12 @@ class Case:
     mask: NDArray[np.bool_]
     discount: float | None
     horizon: int | None
+    budget: Budget = field(default_factory=Budget)
 
     @classmethod
     def read(cls, node: Node) -> Case:
         """Read the problem and check it."""
+        node.only("features", "mask", "discount", "horizon", "fingerprint", "labels")
         features = node.array("features", "f", (None, None, None))
         if 0 in features.shape:
             raise InvalidInput(f"{node.name}: features must not be empty.")
@@ -44,7 +47,11 @@ class Case:
         discount = node.number("discount", 0.0, 1.0) if node.has("discount") else None
         if discount in (0.0, 1.0):
             raise InvalidInput(f"{node.name}: the discount must lie strictly between 0 and 1.")
-        case = cls(features, mask, discount, node.whole("horizon", 1) if node.has("horizon") else None)
+        horizon = node.whole("horizon", 1) if node.has("horizon") else None
+        case = cls(features, mask, discount, horizon, node.budget)
+        dimension = features.shape[2]
+        node.budget.hold(14 * features.size, "the features")
+        node.budget.work(20 * features.size * dimension + 100 * dimension**3, "the features")
         if not mask.any(axis=1).all():
             raise Rejected("some state has no allowed action")
         if node.text("fingerprint") != case.fingerprint:
@@ -109,6 +116,7 @@ class Case:
 
     def rivals(self, policy: Ints) -> NDArray[np.bool_]:
         """Allowed actions that differ from the policy's in their features, (stages, S, A)."""
+        self.budget.hold(self.stages * (self.features.size + self.features[:, 0].size), "the policy")
         played = self.features[np.arange(len(self.features)), policy]
         differ: NDArray[np.bool_] = self.mask & (self.features[None] != played[:, :, None, :]).any(axis=3)
         return differ
@@ -150,7 +158,7 @@ class Samples:
         """Whether some sample counts less than 1."""
         return not np.array_equal(self.weights, self.pulls)
 
-    @property
+    @cached_property
     def pulls(self) -> Ints:
         """Samples of each pair, (stages, K)."""
         pulls: Ints = self.counts.sum(axis=2)
@@ -159,17 +167,18 @@ class Samples:
     @classmethod
     def read(cls, node: Node, case: Case) -> Samples:
         """Read the sums and check that they can be sums of samples."""
+        node.only("pairs", "cells", "counts", "rewards", "squares", "weighted")
         pairs = node.array("pairs", "i", (None,))
         states, actions, _ = case.features.shape
         shape = (case.stages, len(pairs), states)
-        if np.prod(shape, dtype=float) > LARGEST_TABLE:
-            raise InvalidInput(f"{node.name}: a table of {shape} counts is too large to check.")
+        size = shape[0] * shape[1] * shape[2]
+        case.budget.hold(14 * size, f"a table of {shape} counts")
+        case.budget.work(100 * size, f"a table of {shape} counts")
         if not len(pairs) or (np.diff(pairs) <= 0).any() or pairs[0] < 0 or pairs[-1] >= states * actions:
             raise Rejected("the sampled pairs are not strictly increasing indices of pairs")
         if not case.mask.reshape(-1)[pairs].all():
             raise Rejected("a pair was sampled that is not allowed")
         cells, counts = node.array("cells", "i", (None,)), node.array("counts", "i", (None,))
-        size = shape[0] * shape[1] * shape[2]
         if len(cells) != len(counts) or (np.diff(cells) <= 0).any() or (cells < 0).any() or (cells >= size).any():
             raise Rejected("the cells of the counts are not strictly increasing indices")
         if (counts < 1).any() or counts.sum(dtype=np.float64) > 1e17:
@@ -187,6 +196,7 @@ class Samples:
         pulls = table.sum(axis=2).astype(np.float64)
         if node.has("weighted"):
             own = node.child("weighted")
+            own.only("weights", "weights_squared", "rewards", "counts")
             once, twice, earned = (own.array(key, "f", shape[:2]) for key in ("weights", "weights_squared", "rewards"))
             following = spread(own.array("counts", "f", (len(cells),)))
         else:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import numpy as np
 
 from bestpolicy.verification.case import Case
-from bestpolicy.verification.reading import Floats, Ints, Rejected
+from bestpolicy.verification.reading import STAGE, Floats, Ints, Rejected
 from bestpolicy.verification.rounding import EPS
 
 _DENSE_STATES = 400
 _DENSE_ENTRIES = 4 * 10**7
+_BLOCK = 2 * 10**6  # entries of P̂ that are looked at in one go
 _IMPROVEMENTS = 100
 
 
@@ -43,8 +44,11 @@ class Kernel:
         rows = features.reshape(-1, dimension)
         self.negative = np.zeros((case.stages, states, actions))
         small = states <= _DENSE_STATES and case.stages * states * states * actions <= _DENSE_ENTRIES
+        entries = case.stages * states * states * actions
+        case.budget.hold((entries if small else 0) + 3 * min(entries, _BLOCK), "the estimated transitions")
+        case.budget.work(entries * dimension, "the estimated transitions")
         self._dense = np.empty((case.stages, states * actions, states)) if small else None
-        step = max(1, 10**7 // states)
+        step = max(1, _BLOCK // states)
         signs = (rows < 0).any() or (mu < 0).any()
         for stage in range(case.stages):
             for start in range(0, len(rows), step):
@@ -94,7 +98,9 @@ class Kernel:
         states = np.arange(len(self.features))
         actions = np.where(self.case.mask, gains, -np.inf).argmax(axis=1)
         values = np.zeros(len(states))
+        solving = len(states) ** 3 if self._dense is not None else self.mu[0].size * (self.mu.shape[2] + 100)
         for _ in range(_IMPROVEMENTS):
+            self.case.budget.work(solving + 2 * self.features.size + STAGE, "policy iteration")
             try:
                 values = np.maximum(self._evaluate(actions, gains[states, actions]), 0.0)
             except np.linalg.LinAlgError:

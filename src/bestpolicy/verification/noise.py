@@ -30,7 +30,7 @@ from scipy.linalg import eigh
 from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
 from bestpolicy.verification.rounding import EPS
 
-_KEPT = 8  # scales of smallest volume; the others do not matter
+KEPT = 8  # scales of smallest volume; the others do not matter
 _FUNCTIONS = 4096  # relative error, in ε, of logarithms, of g, and of sums of weights
 
 
@@ -46,6 +46,7 @@ class Prior:
     @classmethod
     def read(cls, node: Node, stages: int, rows: Floats) -> Prior:
         """Read a prior; the norms are measured on the features (K, d) of all pairs that might be sampled, u ≥ 1."""
+        node.only("base", "capacity", "shares")
         dimension = rows.shape[1]
         base = node.array("base", "f", (stages, dimension, dimension))
         shares = node.array("shares", "f", (None,))
@@ -114,7 +115,7 @@ class Prior:
         volumes = len(eigenvalues) * np.log(radii) + np.log(self.factors + eigenvalues[:, None]).sum(axis=0)
         least = max(0.0, float(eigenvalues.min() - 2 * self.accuracy * eigenvalues.max()))
         norms, found = (inverse**2).sum(axis=(1, 2)), []
-        for i in np.argsort(volumes)[:_KEPT]:
+        for i in np.argsort(volumes)[:KEPT]:
             if np.isfinite(radii[i]):
                 middle = self.factors[i] * self.base + spread
                 condition = self.condition * (self.factors[i] + eigenvalues.max()) / (self.factors[i] + least)

@@ -27,7 +27,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from bestpolicy.verification.case import Case, Samples
 from bestpolicy.verification.coordinates import Coordinates
-from bestpolicy.verification.reading import Floats, Ints, Node, Rejected, not_below_zero
+from bestpolicy.verification.reading import STAGE, Floats, Ints, Node, Rejected, not_below_zero
 from bestpolicy.verification.rounding import EPS, MARGIN, reward_sum_errors
 
 _SWEEPS = 20_000
@@ -36,11 +36,16 @@ _TIE = 1e-9  # relative to the largest value
 
 def certified_epsilon(case: Case, proof: Node, policy: Ints, delta: float) -> tuple[float, int]:
     """Return the smallest ε that the samples certify for the policy, and the number of samples."""
+    proof.only("transform", "design_pairs", "design_weights", "samples")
     coordinates = Coordinates.read(proof, case)
     coordinates.require_norms(case)
     samples = Samples.read(proof.child("samples"), case)
     features, dimension = coordinates.features, coordinates.features.shape[2]
     rows = features.reshape(-1, dimension)[samples.pairs]
+    entries = 8 * case.mask.size + 6 * features[:, 0].size + 4 * dimension**2
+    case.budget.hold(case.stages * entries, "its estimates")
+    products = (features.size + rows.size * len(features) + features[:, 0].size + 20 * dimension**2) * dimension
+    case.budget.work(case.stages * (products + STAGE), "its estimates")
     thetas, mus, least, leverage = [], [], [], 0.0
     for stage in range(case.stages):
         pulls = samples.pulls[stage].astype(np.float64)
@@ -148,6 +153,7 @@ def _plan(case: Case, features: Floats, theta: Floats, mu: Floats, policy: Ints)
     except np.linalg.LinAlgError:
         pass
     for _ in range(_SWEEPS):
+        case.budget.work(4 * features.size + STAGE / 4, "planning")
         values = clipped(q_of(parameters), 0)
         following = theta[0] + case.gamma * (mu[0].T @ values)
         q_values = q_of(following)

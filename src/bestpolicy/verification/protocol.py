@@ -3,8 +3,9 @@
 A run of `tight` or `adaptive` fixes beforehand how δ is shared: 1 - lag_share for the rule on all samples; of
 lag_share, 1/(j(j+1)) for the j-th *lag*, a certificate that starts anew in the middle of the run with a prior (and, for
 P and F, a policy and a function) chosen from the samples before it; and each lag shares its part between Theorems T, P
-and F. The format fixes those shares, the shares of the scales, the split between the events, and the prior of the rule
-on all samples, which is a function of the features, the design and δ:
+and F. The format fixes those shares (`SHARES`, by its version, so that a new theorem changes nothing for older files),
+the shares of the scales, the split between the events, and the prior of the rule on all samples, which is a function of
+the features, the design and δ:
 
     Γ = c · (d/10) · Λ(w),   capacity = D log(1 + 2/c),   c minimising (1+c)(2l + D log(1+1/c)), l = log(2/(q_0 δ)).
 
@@ -23,7 +24,9 @@ from math import inf, log
 
 import numpy as np
 
+from bestpolicy.errors import InvalidInput
 from bestpolicy.verification.case import Case, Samples
+from bestpolicy.verification.claim import Claim
 from bestpolicy.verification.coordinates import Coordinates
 from bestpolicy.verification.noise import Prior
 from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
@@ -34,6 +37,7 @@ LAG_SHARES = (0.35, 0.35, 0.15, 0.05, 0.04, 0.03, 0.02, 0.01)
 OPTIMAL_ONLY, NEAR_OPTIMAL = (0.1, 0.75, 0.15, 0.0), (0.1, 0.65, 0.15, 0.1)  # events H, B, V, L
 _FIRST_SCALES, _ALL_SCALES = 14, 32
 _EQUAL = 1e-9
+_FIELDS = "transform design_pairs design_weights samples prior lag_share lag value_span values"
 
 
 def main_shares() -> Floats:
@@ -85,44 +89,46 @@ def _by_f(facts: Facts) -> float:
 
 @dataclass(frozen=True)
 class Theorem:
-    """A theorem's part of a lag's δ, what the past fixes for it, and its checker."""
+    """What the past fixes for a theorem, and its checker."""
 
-    part: float
     fixed: str
     check: Callable[[Facts], float]
 
 
 THEOREMS = {
-    "T": Theorem(0.55, "the prior", _by_t),
-    "P": Theorem(0.35, "the prior and the policy", _by_p),
-    "F": Theorem(0.1, "the prior, the policy and the function V", _by_f),
+    "T": Theorem("the prior", _by_t),
+    "P": Theorem("the prior and the policy", _by_p),
+    "F": Theorem("the prior, the policy and the function V", _by_f),
 }
+# How a lag's δ is shared, by the version of the format since which it is. Rows are never changed, only added.
+SHARES = {1: {"T": 0.55, "P": 0.35, "F": 0.1}}
 
 
-def certified_epsilon(
-    case: Case,
-    name: str,
-    proof: Node,
-    policy: Ints,
-    delta: float,
-    asked: float,
-    target: float,
-    own_data: int,
-    reward_scale: float,
-) -> tuple[float, int, list[str]]:
+def shares_of(version: int) -> dict[str, float]:
+    """Return the shares of the theorems in files of a version; they were fixed before any sample, and sum to 1."""
+    return SHARES[max(since for since in SHARES if since <= version)]
+
+
+def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tuple[float, int, list[str]]:
     """Return the ε that the samples certify, their number, and what has to be taken on trust."""
+    name, delta, shares = claim.theorem, claim.delta, shares_of(claim.version)
+    if name not in shares:
+        raise InvalidInput(f"format version {claim.version} has no theorem {name!r}. Ask for the file again.")
     theorem = THEOREMS[name]
+    proof.only(*_FIELDS.split())
+    _require(name == "F" or not proof.has("values"), f"the field 'values' is not for Theorem {name}")
     coordinates = Coordinates.read(proof, case)
     coordinates.require_design(case)
     samples = Samples.read(proof.child("samples"), case)
-    _require_pairs(case, coordinates, samples, own_data)
+    _require_pairs(case, coordinates, samples, claim.own_data)
     model = Regression.fit(case, samples, coordinates)
     prior = Prior.read(proof.child("prior"), case.stages, model.rows)
     lag_share = proof.number("lag_share", -1e300, 1e300)
     _require(0 <= lag_share < 1, f"lag_share must be at least 0 and below 1, and is {lag_share:g}")
     count = int(samples.pulls.sum())
     trusted = [
-        f"δ and lag_share ({lag_share:g}), and whether ε = 0 was asked, were fixed before sampling",
+        f"δ, lag_share ({lag_share:g}), the shares of format version {claim.version}, and whether ε = 0 was asked, "
+        "were fixed before sampling",
         "the design, which decides the prior, was fixed before sampling",
         f"the list of {len(samples.pairs):,} pairs that might be sampled was fixed before sampling",
     ]
@@ -130,9 +136,10 @@ def certified_epsilon(
         trusted.append("the weights of the samples in the regression were fixed before the samples were drawn")
     if proof.has("lag"):
         lag = proof.child("lag")
+        lag.only("number", "started")
         number, started = lag.whole("number", 1, 10**6), lag.whole("started", 1)
         _require(started >= 2.0 ** min(number - 1, 100), f"lag {number} cannot have started after {started:,} samples")
-        own = delta * lag_share / (number * (number + 1)) * theorem.part
+        own = delta * lag_share / (number * (number + 1)) * shares[name]
         _require(np.array_equal(prior.shares, LAG_SHARES), "the shares of the scales are not those of the format")
         trusted.append(f"{theorem.fixed} of lag {number} were chosen from the first {started:,} simulator calls only")
         trusted.append(f"it was lag number {number} of the run")
@@ -143,9 +150,9 @@ def certified_epsilon(
         _require(np.allclose(prior.shares, main_shares(), rtol=_EQUAL, atol=0), "the shares of the scales are changed")
         _require_main_prior(prior, coordinates, own)
     _require(own > 0, "nothing of δ is left for this certificate")
-    facts = Facts(model, policy, prior, own, asked, target, proof)
+    facts = Facts(model, policy, prior, own, claim.asked, claim.target, proof)
     if name == "T" and facts.value_span < inf:
-        span = facts.value_span * reward_scale
+        span = facts.value_span * claim.reward_scale
         trusted.append(f"the user's word that optimal values differ by at most {span:g} between states")
     return theorem.check(facts), count, trusted
 

@@ -21,7 +21,7 @@ import numpy as np
 from bestpolicy.verification.case import Case, Samples
 from bestpolicy.verification.coordinates import Coordinates
 from bestpolicy.verification.noise import widths
-from bestpolicy.verification.reading import Floats, Ints, Rejected
+from bestpolicy.verification.reading import STAGE, Floats, Ints, Rejected
 from bestpolicy.verification.rounding import EPS, MARGIN, WEIGHTED, least_squares, relative_error, reward_sum_errors
 
 _WORST_CONDITION = 1e11
@@ -66,6 +66,10 @@ class Regression:
         """Estimate the model."""
         features = coordinates.features
         rows, sums = features.reshape(-1, features.shape[2])[samples.pairs], reward_sum_errors(samples)
+        states, _, dimension = features.shape
+        case.budget.hold(case.stages * dimension * (3 * states + 4 * len(rows) + 4 * dimension), "its estimates")
+        products = (len(rows) * (dimension + states) + states * dimension + 20 * dimension**2) * dimension
+        case.budget.work(case.stages * (products + STAGE), "its estimates")
         stages = [
             least_squares(
                 rows,

@@ -27,8 +27,8 @@ import numpy as np
 
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.kernel import Kernel
-from bestpolicy.verification.noise import Prior, variance_limits, widths
-from bestpolicy.verification.reading import Floats, Ints, not_below_zero
+from bestpolicy.verification.noise import KEPT, Prior, variance_limits, widths
+from bestpolicy.verification.reading import STAGE, Floats, Ints, not_below_zero
 from bestpolicy.verification.regression import Regression, Response
 from bestpolicy.verification.rounding import EPS, MARGIN, dominating
 
@@ -58,6 +58,13 @@ def certified_by_t_or_p(
 class _Rounds:
     def __init__(self, model: Regression, policy: Ints, spending: Spending, fixed: bool) -> None:
         self.model, self.case, self.policy, self.spending = model, model.case, policy, spending
+        case, (states, actions, dimension), pairs = model.case, model.features.shape, len(model.rows)
+        matrices, pairwise = dimension**2, states**2 if states <= _ALL_PAIRS else 0
+        entries = 3 * states * actions * (dimension + 4) + 8 * states * dimension + 100 * matrices
+        case.budget.hold(case.stages * entries + 4 * pairs * matrices + 6 * pairwise, "its estimates")
+        steps = KEPT / 2 * (2 * states * actions + 8 * pairs * dimension) * matrices + pairs * states * (8 + matrices)
+        steps += KEPT * pairwise * (dimension + 30) + 100 * dimension * matrices + (pairs / 4 + 5) * STAGE
+        self.steps = case.stages * steps
         self.response = Response.of(model, policy)
         self.kernel = None if fixed else Kernel(model.case, model.features, model.mu, model.longest * model.sizes)
         played = self.response.played
@@ -81,6 +88,7 @@ class _Rounds:
         quiet = np.empty((0, *model.inverse.shape))
         best = inf
         for _ in range(_ROUNDS):
+            case.budget.work(self.steps, "its confidence sets")
             spread = ranges[:, None, None] ** 2 / 4 * self.squares
             loud = spending.prior.sub_gaussian(model.inverse, model.defect, spread, spending.sub_gaussian)
             ellipsoids = np.concatenate([loud, quiet])

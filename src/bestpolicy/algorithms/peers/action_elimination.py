@@ -37,19 +37,16 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
-from bestpolicy._numerics.inputs import number
-from bestpolicy.algorithms.peers.budget import look, useful
-from bestpolicy.algorithms.peers.suitability import only_discounted
-from bestpolicy.algorithms.peers.tabular import EmpiricalModel, plan, table
-from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.algorithms.sampling import MAX_ROUNDS, check_times
+from bestpolicy.algorithms.peers.budget import look, only_discounted, useful
+from bestpolicy.algorithms.peers.tabular import EmpiricalModel, LooksAgain, plan, table
+from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Request, Run, Task, check_times
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 
 
 @dataclass(frozen=True)
-class ActionElimination:
+class ActionElimination(LooksAgain):
     """Model-based action elimination, for discounted problems.
 
     Attributes
@@ -68,13 +65,6 @@ class ActionElimination:
         constants="own proof",
         reference="Even-Dar, Mannor, Mansour: Action Elimination and Stopping Conditions (2006)",
     )
-    anytime: ClassVar[bool] = True
-    takes_own_data: ClassVar[bool] = False
-
-    check_ratio: float = 1.05
-
-    def __post_init__(self) -> None:
-        number("check_ratio", self.check_ratio, above=1)
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only."""
@@ -119,8 +109,8 @@ def _log_term(pairs: int, samples: float, delta: float) -> float:
 def width(problem: Problem, samples: IntArray, delta: float) -> FloatArray:
     """w(k) for k ≥ 1: all means are within it at all k together with probability 1 - δ."""
     logarithms = _log_term(len(problem.pairs), 1, delta) + 2 * np.log(samples)
-    found: FloatArray = problem.value_limits[0] * np.sqrt(logarithms / (2 * samples))
-    return found
+    radius: FloatArray = problem.value_limits[0] * np.sqrt(logarithms / (2 * samples))
+    return radius
 
 
 class Bounds:

@@ -11,11 +11,14 @@ begun on one and resumed on another. Such quantities enter a budget rounded up t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import ceil, inf, nan
+from typing import ClassVar
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy.algorithms.protocol import Algorithm, Task
+from bestpolicy.algorithms.protocol import Task
+from bestpolicy.design.anchors import why_no_anchors
 from bestpolicy.errors import InvalidInput
 from bestpolicy.planning import action_gap
 from bestpolicy.problem import Problem
@@ -37,6 +40,38 @@ def rounded_up(computed: float) -> float:
     What is to be computed is often a whole number, or a simple fraction: those are kept off the steps.
     """
     return computed if computed == 1.0 else ceil((computed + _NOISE) * _DIGITS) / _DIGITS
+
+
+def only_discounted(problem: Problem, instead: str = "gss-e") -> str:
+    """Refuse episodic problems, for which there is another algorithm."""
+    return "" if problem.horizon is None else f"it is for discounted problems; use {instead!r}."
+
+
+def only_anchored(problem: Problem) -> str:
+    """Refuse episodic problems, and those without anchors."""
+    if problem.horizon is not None:
+        return only_discounted(problem, "lavi")
+    reason = why_no_anchors(problem)
+    return reason and f"{reason}. Use 'ppq', which does without."
+
+
+class Budgeted(ABC):
+    """What algorithms share whose number of samples is fixed in advance; for discounted problems by default."""
+
+    anytime: ClassVar[bool] = False
+    takes_own_data: ClassVar[bool] = False
+
+    def unsuitable(self, problem: Problem) -> str:
+        """Discounted problems only."""
+        return only_discounted(problem)
+
+    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
+        """All of them, exactly."""
+        return inf if epsilon < LEAST_EPSILON else self.samples(problem, epsilon, delta)
+
+    @abstractmethod
+    def samples(self, problem: Problem, epsilon: float, delta: float) -> float:
+        """All simulator calls for an ε that can be counted for."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +111,7 @@ class FixedBudget:
             )
 
     @classmethod
-    def of(cls, algorithm: Algorithm, task: Task, rule: str) -> FixedBudget:
+    def of(cls, algorithm: Budgeted, task: Task, rule: str) -> FixedBudget:
         """Return what an algorithm says that a task needs."""
         needed = algorithm.predicted_samples(task.problem, nan, task.epsilon, task.delta)
         return cls(task.problem, task.epsilon, needed, rule)

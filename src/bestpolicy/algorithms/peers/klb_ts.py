@@ -61,13 +61,10 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy._numerics.inputs import number
-from bestpolicy._numerics.quantised import steady
-from bestpolicy.algorithms.peers.budget import look
-from bestpolicy.algorithms.peers.suitability import only_discounted
-from bestpolicy.algorithms.peers.tabular import EmpiricalModel, TabularPlan, equal_pulls, plan
-from bestpolicy.algorithms.protocol import About, Request, Run, Task
-from bestpolicy.algorithms.sampling import MAX_ROUNDS
+from bestpolicy._numerics.reproducible import steady
+from bestpolicy.algorithms.peers.budget import look, only_discounted
+from bestpolicy.algorithms.peers.tabular import EmpiricalModel, LooksAgain, TabularPlan, equal_pulls, plan
+from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Request, Run, Task
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
@@ -76,7 +73,7 @@ _LEAST_GAP = 1e-9  # estimated gaps may be 0; the times shall stay finite
 
 
 @dataclass(frozen=True)
-class KLBTS:
+class KLBTS(LooksAgain):
     """KL-Ball Track-and-Stop, for discounted problems with a unique optimal policy.
 
     Attributes
@@ -95,13 +92,6 @@ class KLBTS:
         constants="exact, but for the threshold of the rewards and where gaps are very large; all of them proved here",
         reference="Al Marjani, Proutière: Adaptive Sampling for Best Policy Identification in MDPs (2021)",
     )
-    anytime: ClassVar[bool] = True
-    takes_own_data: ClassVar[bool] = False
-
-    check_ratio: float = 1.05
-
-    def __post_init__(self) -> None:
-        number("check_ratio", self.check_ratio, above=1)
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems with two states or more, and no two equal actions in a state."""
@@ -194,8 +184,8 @@ class Times:
         shares = np.empty(states + len(rival))
         shares[self.rivals] = rival
         shares[self.played] = sqrt(states * (self.played_rewards + self.played_transitions) * rival.sum()) / states
-        found: FloatArray = shares / shares.sum()
-        return found
+        normalised: FloatArray = shares / shares.sum()
+        return normalised
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,8 +222,8 @@ class Look:
 def threshold(delta: float, pulls: FloatArray, outcomes: int) -> FloatArray:
     """x(δ, n, m), which n·KL(p̂, p) exceeds at some n with probability at most δ."""
     free = outcomes - 1
-    found: FloatArray = log(1 / delta) + free + free * np.log1p(pulls / free)
-    return found
+    limit: FloatArray = log(1 / delta) + free + free * np.log1p(pulls / free)
+    return limit
 
 
 def tracked_counts(counts: IntArray, allocation: FloatArray, total: int) -> IntArray:
@@ -250,9 +240,9 @@ def tracked_counts(counts: IntArray, allocation: FloatArray, total: int) -> IntA
     levels = (np.cumsum(lifts) - (total - least.sum())) / np.arange(1, len(lifts) + 1)
     level = levels.max()
     exact = np.maximum(wanted - level, least)
-    found: IntArray = np.maximum(np.floor(exact), least).astype(np.int64)
-    short = max(0, total - int(found.sum()))
-    order = np.argsort(found - exact, kind="stable")  # largest remainders first
-    found[order] += short // len(found)  # rounding of very large numbers
-    found[order[: short % len(found)]] += 1
-    return found
+    lifted: IntArray = np.maximum(np.floor(exact), least).astype(np.int64)
+    short = max(0, total - int(lifted.sum()))
+    order = np.argsort(lifted - exact, kind="stable")  # largest remainders first
+    lifted[order] += short // len(lifted)  # rounding of very large numbers
+    lifted[order[: short % len(lifted)]] += 1
+    return lifted

@@ -24,12 +24,12 @@ least sum (Lagrange: the derivative of e_h is proportional to e_h/n_h, so all e_
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log
+from math import ceil, log
 from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, rounded_up, useful
+from bestpolicy.algorithms.peers.budget import Budgeted, FixedBudget, rounded_up, useful
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design.anchors import Extrapolation, anchors, barycentric_spanner
 from bestpolicy.problem import Problem
@@ -37,7 +37,7 @@ from bestpolicy.samples import Pulls
 
 
 @dataclass(frozen=True)
-class LAVI:
+class LAVI(Budgeted):
     """Linear approximate value iteration with few pairs; nothing to set."""
 
     name: ClassVar[str] = "lavi"
@@ -51,17 +51,13 @@ class LAVI:
         reference="Zanette, Lazaric, Kochenderfer, Brunskill: Limiting Extrapolation in Linear Approximate Value "
         "Iteration",
     )
-    anytime: ClassVar[bool] = False
-    takes_own_data: ClassVar[bool] = False
 
     def unsuitable(self, problem: Problem) -> str:
         """Episodic problems only."""
         return "" if problem.horizon is not None else "it is for episodic problems; use 'ppq'."
 
-    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """All K·Σn of them."""
-        if epsilon < LEAST_EPSILON:
-            return inf
+    def samples(self, problem: Problem, epsilon: float, delta: float) -> float:
+        """K·Σn."""
         chosen, samples = self.sizes(problem, epsilon, delta)
         return len(chosen.pairs) * sum(samples)
 

@@ -30,15 +30,13 @@ With combinations that are not convex T̂ need not contract, and nothing is prov
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from bestpolicy._numerics.inputs import choice
-from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget
+from bestpolicy.algorithms.peers.budget import Budgeted, FixedBudget, only_anchored
 from bestpolicy.algorithms.peers.plug_in import samples_each
-from bestpolicy.algorithms.peers.suitability import only_anchored
 from bestpolicy.algorithms.peers.tabular import equal_pulls
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design.anchors import anchors
@@ -50,7 +48,7 @@ BUDGETS: tuple[Budget, ...] = ("smallest", "hoeffding", "bernstein")
 
 
 @dataclass(frozen=True)
-class LinearPlugIn:
+class LinearPlugIn(Budgeted):
     """Plan in a model estimated at the anchors, for discounted problems and ε > 0.
 
     Attributes
@@ -70,8 +68,6 @@ class LinearPlugIn:
         reference="cf. Wang, Yan, Fan: Sample-Efficient Reinforcement Learning for Linearly-Parameterized MDPs with a "
         "Generative Model",
     )
-    anytime: ClassVar[bool] = False
-    takes_own_data: ClassVar[bool] = False
 
     budget: Budget = "smallest"
 
@@ -82,10 +78,8 @@ class LinearPlugIn:
         """Discounted problems with anchors only."""
         return only_anchored(problem)
 
-    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """All K·N of them."""
-        if epsilon < LEAST_EPSILON:
-            return inf
+    def samples(self, problem: Problem, epsilon: float, delta: float) -> float:
+        """K·N."""
         return len(anchors(problem).pairs) * self.samples_per_anchor(problem, epsilon, delta)
 
     def samples_per_anchor(self, problem: Problem, epsilon: float, delta: float) -> int:

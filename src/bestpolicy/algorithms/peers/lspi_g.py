@@ -22,23 +22,25 @@ It needs that the action values of every policy are linear in the features, no m
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from math import ceil, inf, log
+from math import ceil, log
 from typing import ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, rounded_up, useful
-from bestpolicy.algorithms.peers.rollouts import mean_return
-from bestpolicy.algorithms.peers.suitability import only_discounted
-from bestpolicy.algorithms.protocol import About, Run, Task
+from bestpolicy._numerics.arrays import IntArray
+from bestpolicy.algorithms.peers.budget import Budgeted, FixedBudget, only_discounted, rounded_up, useful
+from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design import Design, g_optimal_design
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
+from bestpolicy.stopping import Check
 
 
 @dataclass(frozen=True)
-class LSPIG:
+class LSPIG(Budgeted):
     """Least-squares policy iteration with a G-optimal design.
 
     Attributes
@@ -58,8 +60,6 @@ class LSPIG:
         reference="Lattimore, Szepesvári, Weisz: Learning with Good Feature Representations in Bandits and in RL with "
         "a Generative Model",
     )
-    anytime: ClassVar[bool] = False
-    takes_own_data: ClassVar[bool] = False
 
     design_tolerance: float = 1e-3
 
@@ -71,10 +71,8 @@ class LSPIG:
         """Discounted problems only."""
         return only_discounted(problem, "lavi")
 
-    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """All K·|C|·m·H of them."""
-        if epsilon < LEAST_EPSILON:
-            return inf
+    def samples(self, problem: Problem, epsilon: float, delta: float) -> float:
+        """K·|C|·m·H."""
         design = self.design(problem)
         iterations, length, rollouts = self.sizes(problem, design, epsilon, delta)
         return iterations * len(design.indices) * rollouts * length
@@ -115,3 +113,43 @@ class LSPIG:
             check = budget.check(done, policy, q_values)
         assert check is not None
         return check
+
+
+def mean_return(
+    problem: Problem, start: int, policy: IntArray, rollouts: int, length: int, check: Check | None = None
+) -> Generator[Request, Tally, float]:
+    """Estimate Q^π of a pair: ``value = yield from mean_return(...)``.
+
+    Rollouts that follow the same policy do not care which of them is where, so it is enough to know how many are in
+    each state: these counts are the pulls of the next step, and the counts of next states are those of the step after.
+    A million million rollouts cost what one does, and their mean return has exactly the law of drawing them one by one.
+    Rollouts from different start pairs are asked for one after the other, because a `Tally` does not say which of two
+    rollouts that meet in a state came from where.
+
+    Parameters
+    ----------
+    problem : Problem
+    start : int
+        Flat index of the pair from which all rollouts start.
+    policy : int array (S,)
+        Followed from the second step on.
+    rollouts, length : int
+        How many, and how many steps each takes; rollouts · length simulator calls in all.
+    check : Check, optional
+        What to report on the way.
+
+    Returns
+    -------
+    float
+        Mean of Σ_{t < length} γᵗ r_t.
+    """
+    pairs, counts = np.array([start]), np.array([rollouts])
+    total, weight = 0.0, 1.0
+    for _ in range(length):
+        tally = yield Request(Pulls(pairs, counts[None]), check)
+        total += weight * float(tally.next_rewards.sum())
+        weight *= problem.continuation
+        population = tally.next_counts[0].sum(axis=0)
+        states = np.flatnonzero(population)
+        pairs, counts, check = states * problem.actions + policy[states], population[states], None
+    return total / rollouts

@@ -4,27 +4,25 @@
     come nearer to V* from below as in `variance_reduced`, with samples of the anchors alone
 
 Structure and orders are the reference's. It hides its constants: those here are what *our own proof*, in
-`variance_reduced`, needs. Rewards are known to the reference. Here they are learned from the same samples, unless
-`rewards` are given.
+`variance_reduced`, needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bestpolicy.algorithms.peers.budget import FixedBudget
-from bestpolicy.algorithms.peers.rewards import known_rewards, reward_table, why_not_these
-from bestpolicy.algorithms.peers.suitability import only_anchored
-from bestpolicy.algorithms.peers.variance_reduced import halve_the_error, samples_in_all
-from bestpolicy.algorithms.protocol import About, Run, Task
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy.algorithms.peers.budget import only_anchored
+from bestpolicy.algorithms.peers.variance_reduced import VarianceReduced
+from bestpolicy.algorithms.protocol import About
 from bestpolicy.design.anchors import anchors
 from bestpolicy.problem import Problem
 
 
 @dataclass(frozen=True)
-class OPPQ:
+class OPPQ(VarianceReduced):
     """Optimal parametric phased Q-learning, for discounted problems with anchors and ε > 0.
 
     Attributes
@@ -43,24 +41,13 @@ class OPPQ:
         constants="own proof",
         reference="Yang, Wang: Sample-Optimal Parametric Q-Learning Using Linearly Additive Features, Algorithm 2",
     )
-    anytime: ClassVar[bool] = False
-    takes_own_data: ClassVar[bool] = False
+    rule: ClassVar[str] = "OPPQ-Learning budget (own proof)"
 
-    rewards: Sequence[Sequence[float]] | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rewards", reward_table(self.rewards))
-
-    def unsuitable(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str:
         """Discounted problems with anchors only."""
-        return only_anchored(problem) or why_not_these(self.rewards, problem)
+        return only_anchored(problem)
 
-    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """All K·Σ(m + R·m₁) of them."""
-        return samples_in_all(problem, len(anchors(problem).pairs), epsilon, delta)
-
-    def run(self, task: Task) -> Run:
-        """Halve the distance to V* from below, round by round."""
-        budget, corners = FixedBudget.of(self, task, "OPPQ-Learning budget (own proof)"), anchors(task.problem)
-        rewards = known_rewards(self.rewards)
-        return (yield from halve_the_error(budget, task.delta, corners.pairs, corners.table, rewards))
+    def pairs(self, problem: Problem) -> tuple[IntArray, Callable[[FloatArray], FloatArray]]:
+        """Return the anchors."""
+        corners = anchors(problem)
+        return corners.pairs, corners.table

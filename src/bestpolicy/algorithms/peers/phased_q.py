@@ -30,21 +30,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from math import ceil, inf, log
+from math import ceil, log
 from typing import ClassVar
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, MAX_SAMPLES, FixedBudget, useful
-from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy.algorithms.peers.budget import MAX_SAMPLES, Budgeted, FixedBudget, useful
 from bestpolicy.algorithms.peers.tabular import equal_pulls, table
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.problem import Problem
 
 
 @dataclass(frozen=True)
-class PhasedQ:
+class PhasedQ(Budgeted):
     """Phased Q-learning, for discounted problems and ε > 0."""
 
     name: ClassVar[str] = "phased-q"
@@ -57,17 +56,9 @@ class PhasedQ:
         constants="own proof",
         reference="Kearns, Singh: Finite-Sample Convergence Rates for Q-Learning and Indirect Algorithms (1999)",
     )
-    anytime: ClassVar[bool] = False
-    takes_own_data: ClassVar[bool] = False
 
-    def unsuitable(self, problem: Problem) -> str:
-        """Discounted problems only."""
-        return only_discounted(problem)
-
-    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """n·Σm, exactly."""
-        if epsilon < LEAST_EPSILON:
-            return inf
+    def samples(self, problem: Problem, epsilon: float, delta: float) -> float:
+        """n·Σm."""
         return len(problem.pairs) * Phases.of(problem, len(problem.pairs), epsilon, delta).samples
 
     def run(self, task: Task) -> Run:

@@ -35,12 +35,11 @@ The model is solved by policy iteration, exactly up to rounding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log, sqrt
+from math import ceil, log, sqrt
 from typing import ClassVar, Literal
 
 from bestpolicy._numerics.inputs import choice
-from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, useful
-from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy.algorithms.peers.budget import Budgeted, FixedBudget, useful
 from bestpolicy.algorithms.peers.tabular import EmpiricalModel, equal_pulls, plan
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.problem import Problem
@@ -50,7 +49,7 @@ BUDGETS: tuple[Budget, ...] = ("smallest", "hoeffding", "bernstein", "azar")
 
 
 @dataclass(frozen=True)
-class PlugIn:
+class PlugIn(Budgeted):
     """The optimal policy of the empirical model, for discounted problems and ε > 0.
 
     Attributes
@@ -69,24 +68,15 @@ class PlugIn:
         constants="own proof; budget 'azar' from memory of the reference, proved here",
         reference="Azar, Munos, Kappen: Minimax PAC Bounds on the Sample Complexity of Reinforcement Learning (2013)",
     )
-    anytime: ClassVar[bool] = False
-    takes_own_data: ClassVar[bool] = False
 
     budget: Budget = "smallest"
 
     def __post_init__(self) -> None:
         choice("budget", self.budget, BUDGETS, "Those without a proof are in 'plug-in-no-guarantee'.")
 
-    def unsuitable(self, problem: Problem) -> str:
-        """Discounted problems only."""
-        return only_discounted(problem)
-
-    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """n·N, exactly."""
-        if epsilon < LEAST_EPSILON:
-            return inf
-        pairs = len(problem.pairs)
-        return pairs * samples_each(problem, pairs, epsilon, delta, self.budget)
+    def samples(self, problem: Problem, epsilon: float, delta: float) -> float:
+        """n·N."""
+        return len(problem.pairs) * samples_each(problem, len(problem.pairs), epsilon, delta, self.budget)
 
     def run(self, task: Task) -> Run:
         """Draw N samples of every pair, plan."""

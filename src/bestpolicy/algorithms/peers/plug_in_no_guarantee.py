@@ -17,15 +17,14 @@ from math import ceil, inf, log
 from typing import ClassVar, Literal
 
 from bestpolicy._numerics.inputs import choice, require_positive
-from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, useful
-from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy.algorithms.peers.budget import Budgeted, FixedBudget, useful
 from bestpolicy.algorithms.peers.tabular import EmpiricalModel, equal_pulls, plan
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.problem import Problem
 
 
 @dataclass(frozen=True)
-class PlugInNoGuarantee:
+class PlugInNoGuarantee(Budgeted):
     """Plug-in with N = constant · L³ log(nL/δ)/ε², for discounted problems and ε > 0.
 
     Attributes
@@ -45,8 +44,6 @@ class PlugInNoGuarantee:
         constants="reconstructed: open in the references, 1 here",
         reference="Agarwal, Kakade, Yang (2020); Li, Wei, Chi, Gu, Chen (2020)",
     )
-    anytime: ClassVar[bool] = False
-    takes_own_data: ClassVar[bool] = False
 
     budget: Literal["aky", "li"] = "aky"
     constant: float = 1.0
@@ -55,14 +52,8 @@ class PlugInNoGuarantee:
         choice("budget", self.budget, ("aky", "li"))
         require_positive(constant=self.constant)
 
-    def unsuitable(self, problem: Problem) -> str:
-        """Discounted problems only."""
-        return only_discounted(problem)
-
-    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """n·N, exactly."""
-        if epsilon < LEAST_EPSILON:
-            return inf
+    def samples(self, problem: Problem, epsilon: float, delta: float) -> float:
+        """n·N."""
         limit, pairs = float(problem.value_limits[0]), len(problem.pairs)
         return pairs * ceil(self.constant * limit**3 * log(pairs * limit / delta) / useful(epsilon, problem) ** 2)
 

@@ -27,19 +27,17 @@ L > 1 an estimated model need not contract.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
-from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget, rounded_up
+from bestpolicy.algorithms.peers.budget import Budgeted, FixedBudget, only_discounted, rounded_up
 from bestpolicy.algorithms.peers.phased_q import Phases, back_up
-from bestpolicy.algorithms.peers.suitability import only_discounted
 from bestpolicy.algorithms.protocol import About, Run, Task
 from bestpolicy.design.anchors import barycentric_spanner
 from bestpolicy.problem import Problem
 
 
 @dataclass(frozen=True)
-class PPQ:
+class PPQ(Budgeted):
     """Parametric phased Q-learning; nothing to set."""
 
     name: ClassVar[str] = "ppq"
@@ -52,17 +50,13 @@ class PPQ:
         constants="own proof",
         reference="Yang, Wang: Sample-Optimal Parametric Q-Learning Using Linearly Additive Features, Algorithm 1",
     )
-    anytime: ClassVar[bool] = False
-    takes_own_data: ClassVar[bool] = False
 
     def unsuitable(self, problem: Problem) -> str:
         """Discounted problems only."""
         return only_discounted(problem, "lavi")
 
-    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """All d·Σm of them."""
-        if epsilon < LEAST_EPSILON:
-            return inf
+    def samples(self, problem: Problem, epsilon: float, delta: float) -> float:
+        """d·Σm."""
         return problem.dimension * self.phases(problem, epsilon, delta).samples
 
     def phases(self, problem: Problem, epsilon: float, delta: float) -> Phases:

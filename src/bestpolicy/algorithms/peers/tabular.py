@@ -7,12 +7,27 @@ mean reward and the frequencies of next states; these are distributions, so all 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.inputs import number
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
+
+
+@dataclass(frozen=True)
+class LooksAgain:
+    """What the algorithms share that look at the data again and again."""
+
+    anytime: ClassVar[bool] = True
+    takes_own_data: ClassVar[bool] = False
+
+    check_ratio: float = 1.05
+
+    def __post_init__(self) -> None:
+        number("check_ratio", self.check_ratio, above=1)
 
 
 @dataclass(frozen=True, eq=False)

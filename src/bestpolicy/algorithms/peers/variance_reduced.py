@@ -36,24 +36,92 @@ proof of what is run here is our own. With probability 1 - δ' a round keeps v �
   most β²/4, hence (I - γP_{π*})⁻¹ σ(V*) ≤ √(β (1+γ) β²/4) = sβ^{3/2}. By the choice of x this is (γ^{R+1} + b + c)u.
 
 Any b and c with that sum will do. With A = R m₁ b² and D = 2ℓ(2sβ^{3/2} + γβu)²/u², a round takes about A/b² + D/c²
-samples of each pair, which b : c = A^{1/3} : D^{1/3} makes least. Known rewards are left out of y, whose limit is then
-γβ, and added to Q.
+samples of each pair, which b : c = A^{1/3} : D^{1/3} makes least. The references take mean rewards as known. Users who
+know them may say so: then they are left out of y, whose limit is γβ, and added to Q. Otherwise they are learned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf, log, log2, sqrt
+from math import ceil, log, log2, sqrt
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy.algorithms.peers.budget import LEAST_EPSILON, FixedBudget
+from bestpolicy.algorithms.peers.budget import Budgeted, FixedBudget
 from bestpolicy.algorithms.peers.tabular import equal_pulls
-from bestpolicy.algorithms.protocol import Request, Run
+from bestpolicy.algorithms.protocol import Request, Run, Task
+from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
+
+
+@dataclass(frozen=True)
+class VarianceReduced(Budgeted):
+    """What `OPPQ` and `VQVI` share: all but the pairs that they sample.
+
+    Attributes
+    ----------
+    rewards : table (S, A), optional
+        Mean rewards, if they are known: the guarantee then relies on them. Learned by default.
+    """
+
+    rule: ClassVar[str]
+
+    rewards: Sequence[Sequence[float]] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rewards", reward_table(self.rewards))
+
+    @abstractmethod
+    def why_not(self, problem: Problem) -> str:
+        """Say why the pairs of a problem cannot be sampled; empty if they can."""
+
+    @abstractmethod
+    def pairs(self, problem: Problem) -> tuple[IntArray, Callable[[FloatArray], FloatArray]]:
+        """Return the pairs (K,) to sample, and F, which extends numbers (K,) at them to all, (S, A)."""
+
+    def unsuitable(self, problem: Problem) -> str:
+        """Known rewards must fit, too."""
+        table, shape = self.rewards, problem.mask.shape
+        fits = table is None or (len(table), len(table[0]) if table else 0) == shape
+        reason = self.why_not(problem)
+        return reason or ("" if fits else f"rewards must have shape (S, A) = {shape}, one mean reward for each pair.")
+
+    def samples(self, problem: Problem, epsilon: float, delta: float) -> float:
+        """K·Σ(m + R·m₁)."""
+        count = len(self.pairs(problem)[0])
+        return count * sum(each.samples for each in rounds(problem, count, epsilon, delta))
+
+    def run(self, task: Task) -> Run:
+        """Halve the distance to V* from below, round by round."""
+        budget = FixedBudget.of(self, task, self.rule)
+        rewards = None if self.rewards is None else np.asarray(self.rewards, dtype=np.float64)
+        return (yield from halve_the_error(budget, task.delta, *self.pairs(task.problem), rewards))
+
+
+def reward_table(rewards: Sequence[Sequence[float]] | None) -> tuple[tuple[float, ...], ...] | None:
+    """Return known mean rewards as nested tuples, ready to be a parameter of a frozen algorithm; None if to be learned.
+
+    Raises
+    ------
+    InvalidInput
+        Unless they are a table of numbers in [0, 1].
+    """
+    if rewards is None:
+        return None
+    table: FloatArray
+    try:
+        table = np.asarray(rewards, dtype=np.float64)
+    except (TypeError, ValueError):
+        table = np.empty(0)
+    if table.ndim != 2 or not ((table >= 0) & (table <= 1)).all():
+        raise InvalidInput("rewards must be a table (S, A) of mean rewards in [0, 1]; leave it out to learn them.")
+    rows: Any = table.tolist()
+    return tuple(tuple(row) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -116,13 +184,6 @@ def rounds(problem: Problem, pairs: int, epsilon: float, delta: float) -> list[R
     number = max(1, ceil(log2(limit / epsilon)))
     errors = (min(limit, epsilon * 2**left) for left in range(number, 0, -1))
     return [Round.halving(problem.continuation, pairs, error, delta / number) for error in errors]
-
-
-def samples_in_all(problem: Problem, pairs: int, epsilon: float, delta: float) -> float:
-    """All samples of K pairs; inf if nobody could count that far."""
-    if epsilon < LEAST_EPSILON:
-        return inf
-    return pairs * sum(each.samples for each in rounds(problem, pairs, epsilon, delta))
 
 
 def halve_the_error(

@@ -4,28 +4,26 @@ and Ye 2018).
     come nearer to V* from below as in `variance_reduced`, with samples of all pairs
 
 The structure is the reference's. Its constants, which it calls sufficient, are replaced by what *our own proof*, in
-`variance_reduced`, needs: 130 to 500 times fewer samples on the instances of ``make bench-compare``. Rewards are known
-to the reference. Here they are learned from the same samples, unless `rewards` are given.
+`variance_reduced`, needs: 130 to 500 times fewer samples on the instances of ``make bench-compare``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from bestpolicy.algorithms.peers.budget import FixedBudget
-from bestpolicy.algorithms.peers.rewards import known_rewards, reward_table, why_not_these
-from bestpolicy.algorithms.peers.suitability import only_discounted
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy.algorithms.peers.budget import only_discounted
 from bestpolicy.algorithms.peers.tabular import table
-from bestpolicy.algorithms.peers.variance_reduced import halve_the_error, samples_in_all
-from bestpolicy.algorithms.protocol import About, Run, Task
+from bestpolicy.algorithms.peers.variance_reduced import VarianceReduced
+from bestpolicy.algorithms.protocol import About
 from bestpolicy.problem import Problem
 
 
 @dataclass(frozen=True)
-class VQVI:
+class VQVI(VarianceReduced):
     """Variance-reduced Q-value iteration, for discounted problems and ε > 0.
 
     Attributes
@@ -44,24 +42,12 @@ class VQVI:
         constants="own proof, of far smaller ones than the reference's",
         reference="Sidford, Wang, Wu, Yang, Ye: Near-Optimal Time and Sample Complexities for Solving MDPs (2018)",
     )
-    anytime: ClassVar[bool] = False
-    takes_own_data: ClassVar[bool] = False
+    rule: ClassVar[str] = "variance-reduced QVI (own proof)"
 
-    rewards: Sequence[Sequence[float]] | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rewards", reward_table(self.rewards))
-
-    def unsuitable(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str:
         """Discounted problems only."""
-        return only_discounted(problem) or why_not_these(self.rewards, problem)
+        return only_discounted(problem)
 
-    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
-        """n·Σ(m + R·m₁), exactly."""
-        return samples_in_all(problem, len(problem.pairs), epsilon, delta)
-
-    def run(self, task: Task) -> Run:
-        """Halve the error until it is at most ε."""
-        budget, problem = FixedBudget.of(self, task, "variance-reduced QVI (own proof)"), task.problem
-        extend = partial(table, problem)
-        return (yield from halve_the_error(budget, task.delta, problem.pairs, extend, known_rewards(self.rewards)))
+    def pairs(self, problem: Problem) -> tuple[IntArray, Callable[[FloatArray], FloatArray]]:
+        """Return all of them."""
+        return problem.pairs, partial(table, problem)

@@ -36,8 +36,9 @@ from math import inf
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.reproducible import EPS
 from bestpolicy.problem import Problem
-from bestpolicy.stopping.coordinates import EPS, coordinates_of
+from bestpolicy.stopping.rounding import coordinates_of
 
 _DENSE_STATES = 200  # states up to which |P̂| is kept and systems of that size are solved
 _CHUNK = 250_000  # entries at a time: they stay in the cache
@@ -72,7 +73,6 @@ class EstimatedKernel:
         else:
             mass = self._measured_mass()
         self.negative_mass = np.where(problem.mask, mass.reshape(stages, *problem.mask.shape), 0.0)
-        self._shrinkage = np.zeros(problem.states)  # h - γ max_a|P̂|h of the contraction that was found, or less
 
     def _measured_mass(self) -> FloatArray:
         """Negative mass of every row or a little more, in one pass that keeps no row.
@@ -131,16 +131,21 @@ class EstimatedKernel:
         """By how much a backup of values may be off, if no gain is larger than `gain`."""
         return float(self._unit[stage] * values.max() + 4 * EPS * gain)
 
-    def contraction(self) -> FloatArray | None:
-        """h > 0, (S,), with γ max_a|P̂|h < h at every state of a discounted problem; None if none is found."""
+    @property
+    def contracts(self) -> bool:
+        """Whether super-solutions are sure to exist: always if episodic."""
+        return self.problem.horizon is not None or self.contraction is not None
+
+    @cached_property
+    def contraction(self) -> tuple[FloatArray, FloatArray] | None:
+        """h > 0 and h - γ max_a|P̂|h > 0 or less, (S,) each, of a discounted problem; None if none is found."""
         nothing = np.zeros(self.problem.mask.shape)
         weights = np.ones(self.problem.states)
         for _ in range(_MAX_IMPROVEMENTS):
             q_values = self.backup(0, nothing, weights)
             shrunk = q_values.max(axis=1) + self._rounding(0, 0.0, weights)
             if (shrunk < (1 - _SAFETY) * weights).all():
-                self._shrinkage = weights - shrunk
-                return weights
+                return weights, weights - shrunk
             try:
                 improved = self._solved(q_values.argmax(axis=1), np.ones(self.problem.states))
             except np.linalg.LinAlgError:
@@ -150,15 +155,8 @@ class EstimatedKernel:
             weights = improved
         return None
 
-    def super_solution(self, gains: FloatArray, contraction: FloatArray | None) -> FloatArray | None:
-        """V ≥ 0, (stages, S), with V ≥ max_a{gains + γ|P̂|V of the next stage}, checked; None if none is found.
-
-        Parameters
-        ----------
-        gains : array (stages, S, A)
-        contraction : array (S,), optional
-            h of `contraction`, for a discounted problem.
-        """
+    def super_solution(self, gains: FloatArray) -> FloatArray | None:
+        """V ≥ 0, (stages, S), with V ≥ max_a{gains (stages, S, A) + γ|P̂|V of the next stage}, checked; else None."""
         largest = float(np.abs(gains[:, self.problem.mask]).max())
         if self.problem.horizon is not None:
             values = np.zeros((self.problem.stages + 1, self.problem.states))
@@ -167,9 +165,9 @@ class EstimatedKernel:
                 room = self._rounding(stage, largest, values[stage + 1]) if values[stage + 1].any() else 0.0
                 values[stage] = np.clip(best + room, 0.0, None) * (1 + _SAFETY)
             return values[:-1]
-        assert contraction is not None
-        if not np.isfinite(largest):
+        if not np.isfinite(largest) or self.contraction is None:
             return None
+        weights, shrinkage = self.contraction
         values = self._improved(gains[0])
         for _ in range(3):
             missing = self.backup(0, gains[0], values).max(axis=1) - values
@@ -178,20 +176,20 @@ class EstimatedKernel:
                 return values[None]
             # F(v + c·h) ≤ F(v) + c·γ max|P̂|h, so this c closes what is missing at every state, and as much room again.
             room = self._rounding(0, largest, values)
-            values = values + float(((missing + 2 * room) / self._shrinkage).max()) * (1 + _SAFETY) * contraction
+            values = values + float(((missing + 2 * room) / shrinkage).max()) * (1 + _SAFETY) * weights
         return None
 
-    def negative_parts(
-        self, policy: IntArray, largest: FloatArray, rows: FloatArray, contraction: FloatArray | None
-    ) -> FloatArray:
+    def negative_parts(self, policy: IntArray, largest: FloatArray, rows: FloatArray) -> FloatArray:
         """Bounds on max(-ω) at each stage, (stages,), given |ω| ≤ `largest` and row sums of P̂ within `rows` of 1.
 
         ω(s) ≥ γp̂(s,π)ω, so ω⁻ ≤ γ|p̂|ω⁻ + γp̂⁻|ω|: zero if P̂ ≥ 0, and small with the negative mass of the played rows.
         """
         everywhere = np.arange(self.problem.states)
         mass = np.array([self.negative_mass[h, everywhere, policy[h]] for h in range(self.problem.stages)])
-        if contraction is not None:
-            ratio = float((mass[0] / self._shrinkage).max()) * float(contraction.max())
+        if self.problem.horizon is None:
+            assert self.contraction is not None
+            weights, shrinkage = self.contraction
+            ratio = float((mass[0] / shrinkage).max()) * float(weights.max())
             return np.minimum(largest, (1 + _SAFETY) * self.problem.continuation * ratio * largest)
         parts = np.zeros(self.problem.stages + 1)
         for stage in reversed(range(self.problem.stages - 1)):
@@ -253,11 +251,11 @@ class Propagation:
         if self.problem.horizon is None:
             response: FloatArray = vectors @ self._links[0]
             return response[:, None, :]
-        found = np.zeros((len(vectors), self.problem.stages, self.problem.dimension))
+        directions = np.zeros((len(vectors), self.problem.stages, self.problem.dimension))
         for later in range(stage, self.problem.stages):
-            found[:, later] = vectors
+            directions[:, later] = vectors
             vectors = vectors @ self._links[later]
-        return found
+        return directions
 
     @cached_property
     def gap_directions(self) -> FloatArray:

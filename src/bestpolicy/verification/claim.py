@@ -1,0 +1,173 @@
+"""What a certificate says: its claim, and all that it states of its problem and its run.
+
+Every field of a file has one of three places. It is recomputed; or it follows from others, and must agree with them; or
+nothing of the verdict rests on it, and it is listed as trusted. A field without a place is refused, and so is one that
+contradicts another: whoever reads the file would believe one of them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import inf
+
+from bestpolicy.errors import InvalidInput
+from bestpolicy.verification.case import Case
+from bestpolicy.verification.reading import Node, visible
+
+RELATIVE, ABSOLUTE = 1e-6, 1e-9  # by how much another order of the same operations may differ
+NO_CHOICE = "no choice"
+CHECKED = (
+    "the features have full rank",
+    "the all-ones function is linear in the features",
+    "rewards lie in [0, 1] (sums of rewards and of their squares fit to that)",
+)
+_FIELDS = {
+    "": "format version problem claim proof run assumptions sha256",
+    "claim": "policy epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule",
+    "run": "algorithm parameters seed samples own_data rounds attempts warnings versions chain",
+    "labels": "reward_scale reward_offset states actions environment own_states",
+}
+_PAPER = ("gss", "gss-e")
+_OTHERS = ("tight", "adaptive")
+_HONEST = 2  # files of version 1 may give the rule, and whether ε was reached, of another check: nobody shows theirs
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is claimed (in the user's units of reward), what was asked, and what the file tells of the run."""
+
+    document: Node
+    version: int
+    theorem: str
+    epsilon: float
+    asked: float
+    delta: float
+    reward_scale: float
+    reward_offset: float
+    samples: int
+    own_data: int
+    attempts: int
+    warnings: list[str]
+    chain: dict[str, str | int] | None
+
+    @classmethod
+    def read(cls, document: Node) -> Claim:
+        """Read what is stated, each field by itself."""
+        claim, run = document.child("claim"), document.child("run")
+        for node, name in ((document, ""), (claim, "claim"), (run, "run")):
+            node.only(*_FIELDS[name].split())
+        run.text("algorithm")
+        run.whole("seed", 0, inf)
+        for name in run.child("versions").fields:
+            run.child("versions").text(name)
+        return cls(
+            document,
+            document.whole("version", 1),
+            claim.text("theorem"),
+            claim.number("epsilon", 0.0, 1e300),
+            claim.number("asked_epsilon", 0.0, 1e300),
+            claim.number("delta", 0.0, 1.0),
+            claim.number("reward_scale", 1e-300, 1e300),
+            claim.number("reward_offset", -1e300, 1e300),
+            run.whole("samples", 0),
+            run.whole("own_data", 0),
+            run.whole("attempts", 1),
+            [visible(text) for text in run.texts("warnings")],
+            _chain(run.child("chain")) if run.has("chain") else None,
+        )
+
+    @property
+    def target(self) -> float:
+        """ε in the problem's units, with what rounding may add; that a policy is optimal has no tolerance."""
+        epsilon = self.epsilon / self.reward_scale
+        return epsilon * (1 + RELATIVE) + min(ABSOLUTE, epsilon)
+
+    @property
+    def missed(self) -> float | None:
+        """The ε that was asked, if it was not reached."""
+        return self.asked if self.epsilon > self.asked * (1 + RELATIVE) else None
+
+    @property
+    def trusted(self) -> list[str]:
+        """What no file can show, whatever the theorem."""
+        low = self.reward_offset
+        found = [
+            "the samples were drawn independently from one linear MDP with these features and rewards in "
+            f"[{low:g}, {low + self.reward_scale:g}]",
+            "the run was not repeated until it certified something (studies of this problem in the store: "
+            f"{self.attempts})",
+        ]
+        if self.own_data:
+            found.append(f"{self.own_data:,} samples came from elsewhere, of pairs chosen without regard to outcomes")
+        return found
+
+    @property
+    def hearsay(self) -> str:
+        """What the file says and the verdict does not rest on."""
+        names = ", the names of states and actions" if self.document.child("problem").has("labels") else ""
+        algorithm = visible(self.document.child("run").text("algorithm"))
+        return f"the algorithm ({algorithm}), its parameters, the seed{names} and versions are as the file says"
+
+    def rule(self, case: Case) -> str:
+        """Return the statement that certifies."""
+        return rule_name(self.theorem + ("-E" if case.horizon is not None else ""), self.epsilon)
+
+    def contradictions(self, case: Case) -> list[str]:
+        """Return the fields that contradict others, in words."""
+        claim, run, problem = (self.document.child(name) for name in ("claim", "run", "problem"))
+        algorithm, paper = run.text("algorithm"), self.theorem == "R"
+        reached, rule = claim.flag("asked_was_certified"), claim.text("rule")
+        # With one stage the programs name Theorem T without -E.
+        plain = {name.replace("-E", "") if case.horizon == 1 else name for name in (rule, self.rule(case))}
+        agreements = [
+            ("rounds", run.whole("rounds", 0) == self.samples // case.stages),
+            ("algorithm", self.theorem == NO_CHOICE or algorithm not in (_OTHERS if paper else _PAPER)),
+            ("algorithm", algorithm not in _PAPER or (algorithm == "gss") == (case.horizon is None)),
+            ("asked_was_certified", reached == (self.missed is None) or self.version < _HONEST),
+            ("rule", len(plain) == 1 or self.version < _HONEST),
+        ]
+        if problem.has("labels"):
+            labels = problem.child("labels")
+            labels.only(*_FIELDS["labels"].split())
+            for name, size in (("states", len(case.features)), ("actions", case.mask.shape[1])):
+                agreements.append((f"labels: {name}", not labels.has(name) or _length(labels, name) == size))
+            if labels.has("own_states"):
+                agreements.append(("labels: own_states", labels.whole("own_states", 1) <= len(case.features)))
+            if labels.has("environment"):
+                labels.text("environment")
+            for name in ("reward_scale", "reward_offset"):
+                stated = labels.number(name, -1e300, 1e300) if labels.has(name) else None
+                agreements.append((f"labels: {name}", stated in (None, getattr(self, name))))
+        parameters, proof = run.child("parameters"), self.document.child("proof")
+        for name, unit in (("lag_share", 1.0), ("value_span", self.reward_scale)):
+            if parameters.has(name) and name in proof.fields:
+                own = proof.number(name, -1e300, 1e300) * unit if proof.has(name) else inf
+                stated = inf if parameters.fields[name] == "inf" else parameters.number(name, -1e300, 1e300)
+                agreements.append((name, own == stated or abs(own - stated) <= RELATIVE * stated < inf))
+        for node in self.document.children("assumptions"):
+            node.only("assumption", "checked")
+            agreements.append(("assumptions", node.text("assumption") in CHECKED or not node.flag("checked")))
+        return [f"the field {field!r} contradicts what was found" for field, agrees in agreements if not agrees]
+
+
+def rule_name(theorem: str, epsilon: float) -> str:
+    """Name what certifies; Theorems T and P certify an optimal policy by (A), one within some ε by (B)."""
+    if theorem.startswith(NO_CHOICE):
+        return "no state has two distinct actions"
+    return f"Theorem {theorem}" + ((" (A)" if epsilon == 0 else " (B)") if theorem[0] in "TP" else "")
+
+
+def _length(node: Node, key: str) -> int:
+    if not isinstance(node.fields[key], list):
+        node.wrong(key, "a list")
+    return len(node.fields[key])
+
+
+def _chain(node: Node) -> dict[str, str | int]:
+    """Root and head of the chain of hashes over what the study's file holds, and its length."""
+    node.only("root", "head", "rows")
+    for name in ("root", "head"):
+        if not re.fullmatch("[0-9a-f]{64}", node.text(name)):
+            raise InvalidInput(f"{node.name}: {name!r} must be 64 hexadecimal digits.")
+    return {"root": node.text("root"), "head": node.text("head"), "rows": node.whole("rows", 1)}

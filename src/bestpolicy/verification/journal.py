@@ -1,0 +1,304 @@
+"""Was what a certificate rests on fixed before its samples were drawn? The study's file shows it.
+
+The file is a journal of rows, each with SHA-256(chain of the row before, kind, 0, content); a certificate names the
+chain of the first row (the root: problem and settings), that of its own moment (the head) and the number of rows up to
+there. Here the rows are read anew, the chain is recomputed, and what was asked, decided and told is compared with the
+certificate:
+
+- problem, δ, algorithm, parameters and seed are those of the first row;
+- the design and the list of pairs stand in the first request, before any answer;
+- a lag's prior and values stand in a request, after just as many samples as the certificate says, and its samples are
+  the sum of answers that follow;
+- weights of samples in the regression stand before the samples.
+
+Nobody can change such a row afterwards and keep the head. Whoever makes up a whole study can make up its journal as
+well: give the head to somebody else while the study runs, and even that is excluded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from math import isfinite, prod
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from bestpolicy.errors import InvalidInput
+from bestpolicy.verification.reading import Budget, Floats, Ints, Node, Rejected
+
+_ROOM = 2**40  # row p of study n has the id n·2⁴⁰ + p
+_LARGEST_ROW = 2**30 - 1
+_TABLE = "CREATE TABLE entry (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, content BLOB NOT NULL, chain BLOB NOT NULL)"
+_ROUNDING = 1e-9  # relative error of sums of rewards that were added up in another order
+
+Row = tuple[str, bytes]
+
+
+def check_journal(document: Node, path: str | os.PathLike[str]) -> None:
+    """Raise `Rejected` unless the study in the file shows what the certificate says.
+
+    Parameters
+    ----------
+    document : Node
+        The certificate.
+    path : path
+        The file of studies.
+    """
+    chain = document.child("run").child("chain")
+    rows = _rows_of_the_study(path, chain, document.budget)
+    story = _Story(rows, document)
+    story.check_settings()
+    if document.child("proof").fields:
+        story.check_samples()
+
+
+def _rows_of_the_study(path: str | os.PathLike[str], chain: Node, budget: Budget) -> list[Row]:
+    """Return the rows up to the certificate's, having recomputed their chain."""
+    root, head, count = chain.text("root"), chain.text("head"), chain.whole("rows", 1)
+    name = os.fsdecode(path)
+    if not os.path.isfile(name):
+        raise InvalidInput(f"no such file: {name}. Give the file of studies that the certificate comes from.")
+    budget.hold(os.path.getsize(name) / 8, "the file of studies")
+    for options in ("?mode=ro", "?mode=ro&immutable=1"):  # the second where no file may be made beside it
+        try:
+            return _read(f"file:{quote(os.path.abspath(name))}{options}", root, head, count)
+        except sqlite3.OperationalError:
+            continue
+        except sqlite3.Error as error:
+            raise InvalidInput(f"{name} cannot be read as a file of studies ({error}).") from None
+    raise InvalidInput(f"{name} cannot be read as a file of studies.")
+
+
+def _read(address: str, root: str, head: str, count: int) -> list[Row]:
+    database = sqlite3.connect(address, uri=True, isolation_level=None)
+    try:
+        database.execute("PRAGMA trusted_schema = OFF")
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_ROW)
+        database.text_factory = lambda content: content.decode("utf-8", "replace")
+        steps = iter(range(1000))
+        database.set_progress_handler(lambda: next(steps, None) is None, 10**6)
+        listed = database.execute("SELECT type, sql FROM sqlite_master WHERE name = 'entry'").fetchall()
+        if [(kind, " ".join(str(sql).split())) for kind, sql in listed] != [("table", _TABLE)]:
+            raise Rejected("the file of studies has no journal, so it cannot show the order of things")
+        firsts = database.execute(
+            f"SELECT id, kind, content FROM entry WHERE id % {_ROOM} = 0 AND typeof(content) = 'blob'"
+        )
+        roots = {_chained(b"", kind, bytes(content)).hex(): number for number, kind, content in firsts}
+        if root not in roots:
+            raise Rejected("the file of studies does not hold the study that the certificate comes from")
+        number = roots[root]
+        rows: list[Row] = []
+        known = b""
+        for _, kind, content in database.execute(
+            "SELECT id, kind, content FROM entry WHERE id >= ? AND id < ? ORDER BY id", (number, number + count)
+        ):
+            if type(content) is not bytes:
+                break
+            known = _chained(known, kind, content)
+            rows.append((kind, content))
+        if len(rows) != count or known.hex() != head:
+            raise Rejected(
+                "the study in the file is not as it was when the certificate was written (its chain differs)"
+            )
+        return rows
+    finally:
+        database.close()
+
+
+def _chained(before: bytes, kind: str, content: bytes) -> bytes:
+    return hashlib.sha256(before + str(kind).encode() + b"\0" + content).digest()
+
+
+class _Story:
+    """What the rows say, in their order."""
+
+    def __init__(self, rows: list[Row], document: Node) -> None:
+        self.document, self.rows = document, rows
+        features = document.child("problem").array("features", "f", (None, None, None))
+        self.states, self.actions, self.dimension = features.shape
+        horizon = document.child("problem").fields.get("horizon")
+        self.stages = 1 if horizon is None else int(horizon)
+
+    def check_settings(self) -> None:
+        """Compare what was settled before the first sample."""
+        begun = json.loads(self.rows[0][1])
+        settings, run, claim = begun["settings"], self.document.child("run"), self.document.child("claim")
+        told = {
+            "fingerprint": (begun["fingerprint"], self.document.child("problem").text("fingerprint")),
+            "delta": (settings["delta"], claim.fields["delta"]),
+            "algorithm": (settings["algorithm"], run.fields["algorithm"]),
+            "seed": (settings["seed"], run.fields["seed"]),
+            "asked_epsilon": (settings.get("asked_epsilon", settings.get("epsilon")), claim.fields["asked_epsilon"]),
+        }
+        for name, value in settings["parameters"].items():
+            infinite = isinstance(value, float) and not isfinite(value)
+            told[name] = (str(value) if infinite else value, run.fields["parameters"].get(name))
+        for name, (here, there) in told.items():
+            if here != there:
+                raise Rejected(f"{name} was {here!r:.60} when the study began, the certificate says {there!r:.60}")
+
+    def check_samples(self) -> None:
+        """Compare what was fixed, and what was sampled since, with the proof."""
+        proof = self.document.child("proof")
+        requests = [(place, _unpacked(content)) for place, (kind, content) in enumerate(self.rows) if kind == "asked"]
+        if not requests or any(kind == "answer" for kind, _ in self.rows[: requests[0][0]]):
+            raise Rejected("the file of studies does not show what was asked before the first answer")
+        self._check_design(requests[0][1], proof)
+        begin = self._find_lag(requests, proof) if proof.has("lag") else 0
+        self._check_sums(requests, proof, begin)
+
+    def _check_design(self, first: dict[str, Any], proof: Node) -> None:
+        pairs = np.flatnonzero(self._mask())
+        design = first["decided"]["design"]
+        mine = (pairs[np.asarray(design["indices"])], np.asarray(design["weights"]))
+        theirs = (proof.array("design_pairs", "i", (None,)), proof.array("design_weights", "f", (None,)))
+        if not all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True)):
+            raise Rejected("the design is not the one that the study had decided on before the first sample")
+        listed = proof.child("samples").array("pairs", "i", (None,))
+        if not np.isin(listed, first["pulls"]["pairs"]).all():
+            raise Rejected("the proof has pairs that were not on the list when the study began")
+
+    def _mask(self) -> Any:
+        problem = self.document.child("problem")
+        shape = (self.states, self.actions)
+        return problem.array("mask", "b", shape) if problem.has("mask") else np.ones(shape, np.bool_)
+
+    def _find_lag(self, requests: list[tuple[int, dict[str, Any]]], proof: Node) -> int:
+        """Return the place of the row that decided the lag of the proof."""
+        lag = proof.child("lag")
+        number, started = lag.whole("number", 1), lag.whole("started", 0)
+        lags = {past["number"]: (place, past) for place, one in requests if (past := one["decided"].get("lag"))}
+        if number not in lags:
+            raise Rejected(f"lag {number} was not decided on in the study's file")
+        place, past = lags[number]
+        told = sum(
+            int(_Tally(content[16 * (kind == "answer") :]).counts.sum())
+            for kind, content in self.rows[:place]
+            if kind in ("answer", "own data")
+        )
+        if past["started"] != started or told != started:
+            raise Rejected(f"lag {number} began after {told:,} samples, not after {started:,}")
+        prior = proof.child("prior")
+        fixed = [
+            (past["prior"][name], prior.array(name, "f", np.shape(past["prior"][name]))) for name in ("base", "shares")
+        ]
+        fixed.append((past["prior"]["capacity"], prior.fields["capacity"]))
+        if proof.has("values"):
+            fixed.append((past["values"], proof.array("values", "f", np.shape(past["values"]))))
+        if not all(np.array_equal(one, other) for one, other in fixed):
+            raise Rejected(f"what lag {number} rests on is not what was decided when it began")
+        return place
+
+    def _check_sums(self, requests: list[tuple[int, dict[str, Any]]], proof: Node, begin: int) -> None:
+        """The samples of the proof are all that were told since, up to one of the looks."""
+        samples = proof.child("samples")
+        pairs = samples.array("pairs", "i", (None,))
+        cells, counts = samples.array("cells", "i", (None,)), samples.array("counts", "i", (None,))
+        rewards = samples.array("rewards", "f", (None,))
+        stage, rest = np.divmod(cells, max(1, len(pairs)) * self.states)
+        pair, state = pairs[rest // self.states], rest % self.states
+        index = self._cell(stage, pair, state).tolist()
+
+        sums = _Sums(self)
+        if begin == 0:
+            for kind, content in self.rows:
+                if kind == "own data":
+                    sums.add(_Tally(content), None)
+        weights: dict[tuple[int, int], float] = {}
+        wanted, complete = int(counts.sum()), sums.samples == int(counts.sum())
+        decided = dict(requests)
+        for place, (kind, content) in enumerate(self.rows):
+            if complete:
+                break
+            if kind == "asked":
+                direction = decided[place]["decided"].get("sampling")
+                if direction is not None:
+                    weights = self._weights(direction["weights"], requests[0][1]["pulls"]["pairs"])
+            elif kind == "answer" and place >= begin:
+                sums.add(_Tally(content[16:]), weights)
+                complete = sums.samples == wanted
+        if not complete or sums.counts != dict(zip(index, counts.tolist(), strict=True)):
+            raise Rejected("the samples of the proof are not those that the study was told since they were decided on")
+        for cell, reward in zip(index, rewards.tolist(), strict=True):
+            if abs(sums.rewards.get(cell, 0.0) - reward) > _ROUNDING * (1 + abs(reward)):
+                raise Rejected("the rewards of the proof are not those that the study was told")
+        if samples.has("weighted"):
+            stated = samples.child("weighted").array("weights", "f", (self.stages, len(pairs)))
+            mine = np.array([[sums.weighted.get((h, int(p)), 0.0) for p in pairs] for h in range(self.stages)])
+            if not np.allclose(stated, mine, rtol=_ROUNDING, atol=_ROUNDING):
+                raise Rejected("the weights of the samples are not those that were decided on before they were drawn")
+
+    def _weights(self, weights: Floats, pairs: Ints) -> dict[tuple[int, int], float]:
+        return {(h, int(pair)): float(weights[h, k]) for h in range(self.stages) for k, pair in enumerate(pairs)}
+
+    def _cell(self, stage: Ints, pair: Ints, state: Ints) -> Ints:
+        cell: Ints = (stage * (self.states * self.actions) + pair) * self.states + state
+        return cell
+
+
+class _Sums:
+    """Counts and rewards by (stage, pair, next state), and Σ 1/u by (stage, pair)."""
+
+    def __init__(self, story: _Story) -> None:
+        self.story, self.samples = story, 0
+        self.counts: dict[int, int] = {}
+        self.rewards: dict[int, float] = {}
+        self.weighted: dict[tuple[int, int], float] = {}
+
+    def add(self, tally: _Tally, weights: dict[tuple[int, int], float] | None) -> None:
+        self.samples += int(tally.counts.sum())
+        cells = self.story._cell(tally.stage, tally.pair, tally.state)
+        rows = zip(
+            cells.tolist(),
+            tally.counts.tolist(),
+            tally.rewards.tolist(),
+            tally.stage.tolist(),
+            tally.pair.tolist(),
+            strict=True,
+        )
+        for cell, count, reward, stage, pair in rows:
+            self.counts[cell] = self.counts.get(cell, 0) + count
+            self.rewards[cell] = self.rewards.get(cell, 0.0) + reward
+            place = (stage, pair)
+            self.weighted[place] = self.weighted.get(place, 0.0) + count / (weights or {}).get(place, 1.0)
+
+
+class _Tally:
+    """Samples as a row holds them: counts and sums of rewards of the (stage, pair, next state) that occurred."""
+
+    def __init__(self, data: bytes) -> None:
+        if data[:8] != b"tally 2\n" or len(data) < 40:
+            raise Rejected("the file of studies is of an older version, whose answers cannot be compared")
+        stages, pairs, states, used = np.frombuffer(data, "<i8", 4, 8).tolist()
+        if min(stages, pairs, states, used) < 0 or len(data) != 40 + 8 * (pairs + 3 * used + stages * pairs):
+            raise Rejected("an answer in the file of studies is not one")
+        whole = np.frombuffer(data, "<i8", pairs + 2 * used, 40)
+        cells, self.counts = whole[pairs : pairs + used], whole[pairs + used :]
+        self.rewards = np.frombuffer(data, "<f8", used, 40 + 8 * len(whole))
+        self.stage, rest = np.divmod(cells, max(1, pairs * states))
+        self.pair, self.state = whole[:pairs][rest // max(1, states)], rest % max(1, states)
+
+
+def _unpacked(data: bytes) -> dict[str, Any]:
+    """Nested objects of numbers, texts and arrays: the length of their outline, the outline in JSON, the arrays."""
+    place = 8 + int.from_bytes(data[:8], "little")
+
+    def filled(node: Any) -> Any:
+        nonlocal place
+        if not isinstance(node, dict):
+            return node
+        if list(node) != ["array"]:
+            return {key: filled(value) for key, value in node.items()}
+        dtype, *shape = node["array"]
+        array = np.frombuffer(data, {"<i8": "<i8", "<f8": "<f8", "|b1": "|b1"}[dtype], prod(shape), place)
+        place += array.nbytes
+        return array.reshape(shape)
+
+    content = filled(json.loads(data[8:place]))
+    if not isinstance(content, dict):
+        raise Rejected("a request in the file of studies is not one")
+    return content
