@@ -19,7 +19,7 @@ from bestpolicy.bounds.alternatives import Verifier
 from bestpolicy.bounds.membership import Reference, certify
 from bestpolicy.bounds.search import Search
 from bestpolicy.bounds.tables import Truth
-from bestpolicy.report.figures import bounds_figure
+from bestpolicy.report import bounds_figure
 from tests.models import random_mdp, tabular_mdp
 
 # --- independent means: plain NumPy, one policy at a time

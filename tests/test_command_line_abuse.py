@@ -158,13 +158,15 @@ def test_odd_but_lawful_commands_go_through(folder):
     for options, status in (
         (("--delta", "1e-320", "--max-samples", "1e4"), 3),
         (("--epsilon", "-0", "--max-samples", "100"), 3),
-        (("--epsilon", "1e300"), 0),
+        (("--epsilon", "1e300", "--max-samples", "1e300"), 0),
         (("--epsilon", "1e-320", "--max-samples", "100"), 3),
         (("--max-samples", "1e300", "--seed", "1e300"), 0),
         (("--max-seconds", "1e300"), 0),
         (("--max-seconds", "1e-320"), 3),
     ):
         assert run(*IDENTIFY, *options).returncode == status, options
+    assert run(*COMPARE, "--runs", "1", "--epsilon", "1e300").returncode == 0
+    assert run("bounds", "two-state", "--epsilon", "1e300", "--delta", "1e-320").returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import csv
 import io
 import json
 import re
+import shlex
 import sys
 from dataclasses import asdict
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from math import inf
 from pathlib import Path
@@ -404,6 +405,30 @@ def test_values_are_in_the_units_of_the_environment():
     own = simulator.env_values(truth.policy_values(truth.policy))
     np.testing.assert_allclose(found.values[0, : len(own)], own, atol=1e-3)
     assert found.values.min() < -1
+
+
+def test_the_command_to_repeat_a_run_gives_the_same_answer(tmp_path):
+    """Also with workers, whose answer is another one, and in Python with all that decides it."""
+    asked = ("identify", "two-state", "--epsilon", 0.3, "--delta", 0.1, "--algorithm", "tight", "--workers", 1)
+    first = run(*asked, "--store", tmp_path / "run.db", "--json")
+    command = re.search(r"<pre[^>]*>bestpolicy (identify [^<]*)</pre>", report.report_page(tmp_path / "run.db"))
+    again = run(*shlex.split(command[1]), "--json")
+    for key in ("samples", "statistic", "policy"):
+        assert json.loads(first.stdout)[key] == json.loads(again.stdout)[key]
+
+    simulator = bp.ExactSimulator(bp.instances.load("two-state"))
+    result = bp.identify(
+        simulator,
+        epsilon=0.3,
+        delta=0.1,
+        algorithm=bp.algorithms.Tight(check_ratio=1.3),
+        calls_per_query=77,
+        max_samples=10**6,
+    )
+    call = re.search(r"<pre[^>]*>(bestpolicy\.identify\([^<]*)</pre>", report.report_page(result))
+    repeated = eval(unescape(call[1]), {"bestpolicy": bp, "simulator": simulator})
+    assert repeated.samples == result.samples
+    assert repeated.statistic == result.statistic
 
 
 def test_hostile_labels_are_text_and_those_that_do_not_fit_are_left_out(tmp_path):

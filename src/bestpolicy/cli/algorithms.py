@@ -47,16 +47,20 @@ def print_all(console: Console) -> None:
         about = kind.about
         where = "discounted, episodic" if " or " in about.setting else about.setting
         name = Group(styled((kind.name, "bold")), styled((where, "dim")), styled((about.features, "dim")))
-        facts = {
-            "promises": about.guarantee,
-            "assumes": about.assumption,
-            "samples": about.complexity,
-            "constants": about.constants,
-            "reference": about.reference,
-        }
-        table.add_row(name, _lines(facts))
+        table.add_row(name, _lines(_facts(kind)))
     console.print(table)
     console.print("All about one of them, with its parameters: bestpolicy algorithms NAME", style="dim")
+
+
+def _facts(kind: type[Algorithm]) -> dict[str, str]:
+    about = kind.about
+    return {
+        "promises": about.guarantee,
+        "assumes": about.assumption,
+        "samples": about.complexity,
+        "constants": about.constants,
+        "reference": about.reference,
+    }
 
 
 def _lines(facts: dict[str, str]) -> Table:
@@ -71,15 +75,9 @@ def _lines(facts: dict[str, str]) -> Table:
 
 def print_one(console: Console, kind: type[Algorithm]) -> None:
     """Print all there is to know of an algorithm, with its parameters."""
-    about = kind.about
     facts = {
-        "setting": about.setting,
-        "features": about.features,
-        "assumption": about.assumption or "none beyond a linear MDP",
-        "guarantee": about.guarantee,
-        "samples": about.complexity,
-        "constants": about.constants,
-        "reference": about.reference,
+        "setting": f"{kind.about.setting}, {kind.about.features}",
+        **_facts(kind),
         "at any time": "yes: a budget may end anywhere" if kind.anytime else "no: samples come in fixed batches",
         "own data": "accepted" if kind.takes_own_data else "not accepted",
     }
@@ -109,9 +107,9 @@ def _explanation(kind: type[Algorithm], parameter: str) -> str:
     heads = [
         i for i, line in enumerate(lines) if line.split(" : ")[0].strip() == parameter and not line.startswith(" ")
     ]
-    found = []
+    explanation = []
     for line in lines[heads[0] + 1 :] if heads else ():
         if line and not line.startswith(" "):
             break
-        found.append(line.strip())
-    return " ".join(filter(None, found))
+        explanation.append(line.strip())
+    return " ".join(filter(None, explanation))

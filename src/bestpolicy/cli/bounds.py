@@ -9,7 +9,6 @@ from typing import Any
 import click
 from rich.table import Table
 
-from bestpolicy.bounds.certified import LowerBound
 from bestpolicy.bounds.lower import Progress, lower_bound
 from bestpolicy.bounds.summary import summarise, table_rows
 from bestpolicy.cli import options
@@ -17,7 +16,6 @@ from bestpolicy.cli.console import echo_json, notes, output
 from bestpolicy.cli.progress import changing_line
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.loading import load_model
-from bestpolicy.mdp import LinearMDP
 
 
 @click.command()
@@ -25,26 +23,16 @@ from bestpolicy.mdp import LinearMDP
 @options.epsilon
 @options.delta
 @click.option(
-    "--max-seconds", type=options.Number(above=0), default=60.0, show_default=True, help="Give the best bound by then."
+    "--max-seconds", type=options.a_number(above=0), default=60.0, show_default=True, help="Give the best bound then."
 )
 @click.option(
-    "--tolerance", type=options.Number(above=0), default=1e-3, show_default=True, help="Stop at this relative gap."
+    "--tolerance", type=options.a_number(above=0), default=1e-3, show_default=True, help="Stop at this relative gap."
 )
 @options.rewards
 @click.option("--literature", is_flag=True, help="List the worst-case bounds of the literature too.")
-@click.option("--figure", type=options.NewFile(), help="Picture to write (SVG, PNG, PDF); needs bestpolicy[report].")
+@click.option("--figure", type=options.NEW_FILE, help="Picture to write (SVG, PNG, PDF); needs bestpolicy[report].")
 @options.as_json
-def bounds(
-    model: str,
-    epsilon: float,
-    delta: float,
-    max_seconds: float,
-    tolerance: float,
-    rewards: Any,
-    literature: bool,
-    figure: str | None,
-    as_json: bool,
-) -> None:
+def bounds(model: str, literature: bool, figure: str | None, as_json: bool, **asked: Any) -> None:
     """Bound the samples that any algorithm needs on MODEL, on average, to be (EPSILON, DELTA)-correct.
 
     The bound is certified: each alternative model behind it was verified to be a linear MDP in which no policy that
@@ -59,16 +47,16 @@ def bounds(
         def follow(progress: Progress) -> None:
             show(f"T ≥ {progress.characteristic_time:.4g} from {progress.alternatives} alternatives")
 
-        bound = lower_bound(
-            mdp, epsilon, delta, tolerance=tolerance, max_seconds=max_seconds, rewards=rewards, callback=follow
-        )
+        bound = lower_bound(mdp, callback=follow, **asked)
     if figure is not None:
-        _draw(mdp, bound, figure)
+        from bestpolicy.report import bounds_figure
+
+        bounds_figure(mdp, bound).savefig(figure)
     if as_json:
         echo_json(summarise(mdp, bound) | {"model": model})
         return
     console = output()
-    console.print(f"{mdp.name}: {mdp.problem!r}, gap {mdp.gap:.3g}; ε = {epsilon:g}, δ = {delta:g}")
+    console.print(f"{mdp.name}: {mdp.problem!r}, gap {mdp.gap:.3g}; ε = {asked['epsilon']:g}, δ = {asked['delta']:g}")
     table = Table("", "simulator calls", "ratio", "", box=None)
     for row in table_rows(mdp, bound, literature=literature):
         ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
@@ -84,9 +72,3 @@ def _check_figure(path: str) -> None:
         raise InvalidInput("--figure needs matplotlib: pip install 'bestpolicy[report]'.")
     if Path(path).suffix not in (".svg", ".png", ".pdf"):
         raise InvalidInput(f"figure must end with .svg, .png or .pdf. Got {path!r} instead.")
-
-
-def _draw(mdp: LinearMDP, bound: LowerBound, path: str) -> None:
-    from bestpolicy.report.figures import bounds_figure
-
-    bounds_figure(mdp, bound).savefig(path)

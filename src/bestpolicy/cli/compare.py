@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -29,34 +30,27 @@ _WIDE = 100
 @options.epsilon
 @options.delta
 @click.option(
-    "--runs", type=options.Count(1, 10**5), default=10, show_default=True, help="Of each algorithm on each model."
+    "--runs", type=options.a_count(1, 10**5), default=10, show_default=True, help="Of each algorithm on each model."
 )
 @click.option(
-    "--seed", type=options.Count(0), default=0, show_default=True, help="Of the first run; the next has the next."
+    "--seed", type=options.a_count(0), default=0, show_default=True, help="Of the first run; the next has the next."
 )
 @options.max_samples
 @options.max_seconds
 @options.workers("Run on this many processes; the rows do not depend on it.")
-@click.option("--store", type=options.NewFile(), help="File in which finished runs survive (SQLite).")
-@click.option("--output", "target", type=options.NewFile(), help="File to write, .json or .csv.")
+@click.option("--store", type=options.NEW_FILE, help="File in which finished runs survive (SQLite).")
+@click.option("--output", "target", type=options.NEW_FILE, help="File to write, .json or .csv.")
 @options.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print one row per run as CSV and nothing else.")
 @click.option("--no-bounds", is_flag=True, help="Leave out the lower bounds (up to 20 s for each model).")
 def compare_command(
     models: tuple[str, ...],
     algorithms: str,
-    epsilon: float,
-    delta: float,
-    runs: int,
-    seed: int,
-    max_samples: int | None,
-    max_seconds: float | None,
-    workers: int | None,
-    store: str | None,
     target: str | None,
     as_json: bool,
     as_csv: bool,
     no_bounds: bool,
+    **how: Any,
 ) -> int:
     """Run algorithms on each MODEL, several times, and compare what they needed and how good the policies are.
 
@@ -73,46 +67,34 @@ def compare_command(
         raise InvalidInput(f"output must end with .json or .csv. Got {target!r} instead.")
     chosen = [name.strip() for name in algorithms.split(",") if name.strip()]
     with work_progress(notes()) as show:
-        found = compare(
-            models,
-            "all" if chosen == ["all"] else chosen,
-            epsilon=epsilon,
-            delta=delta,
-            runs=runs,
-            seed=seed,
-            max_samples=max_samples,
-            max_seconds=max_seconds,
-            workers=workers,
-            store=store,
-            lower_bounds=not no_bounds,
-            progress=show,
-        )
+        names = "all" if chosen == ["all"] else chosen
+        comparison = compare(models, names, lower_bounds=not no_bounds, progress=show, **how)
     if target is not None:
-        found.save(target)
+        comparison.save(target)
         more = f" Make a page of it: bestpolicy report {shlex.quote(target)}" if target.endswith(".json") else ""
         say(f"Written: {target}.{more}", err=True)
     if as_json:
-        echo_json(found.to_dict())
+        echo_json(comparison.to_dict())
     elif as_csv:
-        for line in found.to_csv().rstrip("\n").split("\n"):
+        for line in comparison.to_csv().rstrip("\n").split("\n"):
             say(line)
     else:
-        print_comparison(output(), found)
-    if found.interrupted:
-        again = " Give --store to keep finished runs." if store is None else " The same command goes on with the rest."
-        say(f"Interrupted: {len(found.rows)} runs are finished.{again}", err=True)
+        print_comparison(output(), comparison)
+    if comparison.interrupted:
+        again = "The same command goes on with the rest." if how["store"] else "Give --store to keep finished runs."
+        say(f"Interrupted: {len(comparison.rows)} runs are finished. {again}", err=True)
         return INTERRUPTED
-    if not found.rows:
+    if not comparison.rows:
         say("Error: none of the algorithms can run on any of the models. Try --algorithms all.", err=True)
         return BAD_INPUT
     return 0
 
 
-def print_comparison(console: Console, found: Comparison) -> None:
+def print_comparison(console: Console, comparison: Comparison) -> None:
     """Print one table per instance."""
-    settings = found.settings
+    settings = comparison.settings
     console.print(f"ε = {settings['asked_epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each")
-    bounds = {bound.instance: bound for bound in found.lower_bounds}
+    bounds = {bound.instance: bound for bound in comparison.lower_bounds}
     for instance in settings["instances"]:
         name = instance["name"]
         time = f"γ = {instance['discount']:g}" if instance["horizon"] is None else f"H = {instance['horizon']}"
@@ -122,13 +104,13 @@ def print_comparison(console: Console, found: Comparison) -> None:
         if name in bounds and bounds[name].samples:
             limited = ", found in the time given" if bounds[name].reason == "time limit" else ""
             console.print(f"any algorithm needs {_short(bounds[name].samples)} samples on average{limited}")
-        entries = [entry for entry in found.summary if entry.instance == name]
+        entries = [entry for entry in comparison.summary if entry.instance == name]
         if entries:
             console.print(_table(entries, settings["runs"], width=console.width))
-        for skipped in found.skipped:
+        for skipped in comparison.skipped:
             if skipped.instance == name:
                 console.print(f"{skipped.algorithm} left out: {skipped.reason}", style="dim")
-    if any(entry.certified < entry.runs for entry in found.summary):
+    if any(entry.certified < entry.runs for entry in comparison.summary):
         console.print()
         console.print("* not every run ended with a certificate: what it needs may be more, or nothing is promised")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from bestpolicy.cli import options
 from bestpolicy.cli.console import INTERRUPTED, notes, output, say
 from bestpolicy.cli.progress import work_progress
 from bestpolicy.comparison import Comparison, compare
+from bestpolicy.comparison.comparison import to_csv
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report import write_comparison_and_run
@@ -23,28 +23,19 @@ from bestpolicy.run import identify
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.study.result import confidence
 
-INSTANCES = (
-    "queue",
-    "inventory",
-    "riverswim",
-    "simplex",
-    "ball",
-    "universal",
-    "queue-episodic",
-    "inventory-episodic",
-    "riverswim-episodic",
-    "simplex-episodic",
-    "ball-episodic",
-    "universal-episodic",
+INSTANCES = tuple(
+    family + kind
+    for kind in ("", "-episodic")
+    for family in ("queue", "inventory", "riverswim", "simplex", "ball", "universal")
 )
 SHOWN = "riverswim"  # in detail
 _BOUND_SECONDS = 0.5
 
 
 @click.command()
-@click.option("--output", "folder", type=options.NewFolder(), default="results", show_default=True)
-@click.option("--delta", type=options.Number(above=0, below=1), default=0.05, show_default=True)
-@click.option("--seed", type=options.Count(0), default=0, show_default=True)
+@click.option("--output", "folder", type=options.NEW_FOLDER, default="results", show_default=True)
+@click.option("--delta", type=options.a_number(above=0, below=1), default=0.05, show_default=True)
+@click.option("--seed", type=options.a_count(0), default=0, show_default=True)
 def demo(folder: Path, delta: float, seed: int) -> int:
     """Certify policies of a queue, an inventory, RiverSwim and random families with GSS and GSS-E.
 
@@ -53,45 +44,29 @@ def demo(folder: Path, delta: float, seed: int) -> int:
     """
     folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad path costs nothing
     console, models = output(), [instances.load(name) for name in INSTANCES]
-    found = run_all(models, delta, seed)
-    if found.interrupted:
+    comparison = run_all(models, delta, seed)
+    if comparison.interrupted:
         say("Interrupted: nothing was written.", err=True)
         return INTERRUPTED
-    rows = [row_of(mdp, found) for mdp in models]
-    headings = ("instance", "algorithm", "S", "A", "d", "ε", "samples", "÷ formula", "true loss", "seconds", "tight")
-    table = Table(*headings, box=None)
+    rows = [row_of(mdp, comparison) for mdp in models]
+    table = Table(*(key.replace("_", " ") for key in rows[0]), box=None)
     for row in rows:
-        table.add_row(
-            row["instance"],
-            row["algorithm"],
-            *(str(row[size]) for size in ("states", "actions", "dimension")),
-            f"{row['asked_epsilon']:g}",
-            f"{row['samples']:.3g}" + ("" if row["certified"] else " (not certified)"),
-            f"{row['samples_over_formula']:.2f}",
-            f"{row['true_loss']:.2g}",
-            f"{row['seconds']:.2f}",
-            f"{row['tight_samples']:,}",
-        )
+        table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
     console.print(table)
-    certified, within = (
-        sum(row["certified"] for row in rows),
-        sum(row["true_loss"] <= row["asked_epsilon"] for row in rows),
-    )
+    certified = sum(row["certified"] for row in rows)
+    within = sum(row["true_loss"] <= row["asked_epsilon"] for row in rows)
     surely = f"certified with probability {confidence(delta)} each"
     console.print(f"{certified} of {len(rows)} {surely}; {within} truly within ε.")
     console.print(
-        "samples: simulator calls of the paper's algorithm, and as a multiple of its formula; tight: those of our own, "
-        "for the same ε and δ. A built-in model is sampled by drawing counts, so a thousand million calls take no time."
+        "samples: simulator calls of the paper's algorithm, and as a multiple of its formula; tight samples: those of "
+        "our own. A built-in model is sampled by drawing counts, so a thousand million calls take no time."
     )
     (folder / "demo.json").write_text(json.dumps(rows, indent=1) + "\n")
-    with open(folder / "demo.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    (folder / "demo.csv").write_text(to_csv(list(rows[0]), (row.values() for row in rows)))
     console.print(f"Written: {folder / 'demo.json'}, {folder / 'demo.csv'}")
     page = folder / "report.html"
     try:
-        write_page(found, models, page)
+        write_page(comparison, models, page)
     except InvalidInput as error:  # without the extra `report`
         notes().print(f"Note: no page was written: {error}")
     else:
@@ -104,7 +79,7 @@ def run_all(models: list[LinearMDP], delta: float, seed: int) -> Comparison:
     parts: list[Comparison] = []
     with work_progress(notes()) as show:
         for mdp in models:
-            found = compare(
+            comparison = compare(
                 mdp,
                 [find_algorithm(None, mdp.problem), "tight"],
                 epsilon=asked_epsilon(mdp),
@@ -114,8 +89,8 @@ def run_all(models: list[LinearMDP], delta: float, seed: int) -> Comparison:
                 bound_seconds=_BOUND_SECONDS,
                 progress=lambda _, __, what: show(len(parts), len(models), what),
             )
-            parts.append(found)
-            if found.interrupted:
+            parts.append(comparison)
+            if comparison.interrupted:
                 break
     return Comparison(
         {"command": "bestpolicy demo", "delta": delta, "seed": seed, "interrupted": parts[-1].interrupted},
@@ -129,9 +104,9 @@ def asked_epsilon(mdp: LinearMDP) -> float:
     return 0.05 * float(mdp.problem.value_limits[0])
 
 
-def row_of(mdp: LinearMDP, found: Comparison) -> dict[str, Any]:
+def row_of(mdp: LinearMDP, comparison: Comparison) -> dict[str, Any]:
     """What the table says of a model."""
-    paper, sharper = (row for row in found.rows if row.instance == mdp.name)
+    paper, sharper = (row for row in comparison.rows if row.instance == mdp.name)
     problem = mdp.problem
     formula = find_algorithm(None, problem).predicted_samples(problem, mdp.gap, paper.asked_epsilon, paper.delta)
     return {
@@ -151,9 +126,9 @@ def row_of(mdp: LinearMDP, found: Comparison) -> dict[str, Any]:
     }
 
 
-def write_page(found: Comparison, models: list[LinearMDP], path: Path) -> None:
+def write_page(comparison: Comparison, models: list[LinearMDP], path: Path) -> None:
     """Write the page of the demo: the paper's algorithms beside `tight` and the lower bounds, and one run in detail."""
     mdp = next((mdp for mdp in models if mdp.name == SHOWN), models[0])
-    delta, seed = found.settings["delta"], found.settings["seed"]
+    delta, seed = comparison.settings["delta"], comparison.settings["seed"]
     run = identify(ExactSimulator(mdp), epsilon=asked_epsilon(mdp), delta=delta, algorithm="tight", seed=seed)
-    write_comparison_and_run(found, run, mdp, path)
+    write_comparison_and_run(comparison, run, mdp, path)

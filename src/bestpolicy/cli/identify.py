@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bestpolicy.algorithms import ALGORITHMS, find_algorithm, require_proof
+from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, require_proof
 from bestpolicy.cli import options
 from bestpolicy.cli.console import INTERRUPTED, UNCERTIFIED, echo_json, notes, output, say
 from bestpolicy.cli.progress import stop_politely, study_progress
@@ -26,6 +26,7 @@ from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.study.result import at_most
 
 CALLS_PER_QUERY = 10**6
+_NAME = "study"
 _STATES_SHOWN = 25
 
 
@@ -35,13 +36,13 @@ _STATES_SHOWN = 25
 @options.delta
 @click.option("--algorithm", help=f"One of {', '.join(ALGORITHMS)}.  [default: gss, or gss-e if episodic]")
 @click.option(
-    "--seed", type=options.Count(0), help="The same seed gives the same answer.  [default: drawn and printed]"
+    "--seed", type=options.a_count(0), help="The same seed gives the same answer.  [default: drawn and printed]"
 )
 @options.max_samples
 @options.max_seconds
 @options.rewards
-@click.option("--store", type=options.NewFile(), help="File in which the run survives (SQLite).")
-@click.option("--name", type=options.Word(), help="Name of the study in that file.  [default: study]")
+@click.option("--store", type=options.NEW_FILE, help="File in which the run survives (SQLite).")
+@click.option("--name", type=options.WORD, default=_NAME, show_default=True, help="Name of the study in that file.")
 @options.workers(
     "Simulate on this many processes, a million calls at a time. The answer does not depend on how many, but "
     "differs from that without --workers, which draws whole batches at once."
@@ -49,44 +50,31 @@ _STATES_SHOWN = 25
 @options.certificate
 @options.as_json
 def identify(
-    model: str,
-    epsilon: float,
-    delta: float,
-    algorithm: str | None,
-    seed: int | None,
-    max_samples: int | None,
-    max_seconds: float | None,
-    rewards: Any,
-    store: str | None,
-    name: str | None,
-    workers: int | None,
-    certificate: str | None,
-    as_json: bool,
+    model: str, rewards: str, store: str | None, name: str, workers: int | None, certificate: str | None, **how: Any
 ) -> int:
     """Find a policy of MODEL that is within EPSILON of optimal with probability 1 - DELTA.
 
     Exit codes: 0 certified, 2 bad input, 3 budget spent without a certificate, 130 interrupted (Ctrl-C: what is in
     flight is finished and what is known by then is printed; a second Ctrl-C stops at once).
     """
-    if name is not None and store is None:
+    if name != _NAME and store is None:
         raise InvalidInput("--name names the study in a file. Give the file, too: --store FILE.")
-    mdp = load_model(model)
-    _warn_of_small_budget(notes(), mdp, algorithm, epsilon, delta, max_samples)
+    mdp, max_seconds, as_json = load_model(model), how.pop("max_seconds"), how.pop("as_json")
+    method = find_algorithm(how["algorithm"], mdp.problem)
+    _warn_of_small_budget(notes(), mdp, method, how["epsilon"], how["delta"], how["max_samples"])
     if certificate is not None:
-        require_proof(find_algorithm(algorithm, mdp.problem))
+        require_proof(method)
     study = Study(
         mdp.problem,
-        epsilon=epsilon,
-        delta=delta,
-        algorithm=algorithm,
-        seed=seed,
-        max_samples=max_samples,
+        **how,
         calls_per_query=None if workers is None else CALLS_PER_QUERY,
         store=store,
-        name="study" if name is None else name,
+        name=name,
         origin={"model": model, "fingerprint": mdp.fingerprint, "rewards": rewards},
     )
-    return run_study(study, mdp, model, store, max_seconds, workers, certificate, as_json)
+    return run_study(
+        study, mdp, model, store, max_seconds=max_seconds, workers=workers, certificate=certificate, as_json=as_json
+    )
 
 
 def run_study(
@@ -94,6 +82,7 @@ def run_study(
     mdp: LinearMDP | None,
     model: str,
     store: str | None,
+    *,
     max_seconds: float | None,
     workers: int | None,
     certificate: str | None,
@@ -156,11 +145,10 @@ def _larger_budget(study: Study) -> float:
 
 
 def _warn_of_small_budget(
-    err: Console, mdp: LinearMDP, algorithm: str | None, epsilon: float, delta: float, budget: int | None
+    err: Console, mdp: LinearMDP, method: Algorithm, epsilon: float, delta: float, budget: int | None
 ) -> None:
-    if budget is None or budget < 1 or not epsilon >= 0 or not 0 < delta < 1:
+    if budget is None:
         return
-    method = find_algorithm(algorithm, mdp.problem)
     needed = method.predicted_samples(mdp.problem, mdp.gap, epsilon, delta)
     if needed > budget:
         err.print(

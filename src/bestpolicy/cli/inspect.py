@@ -11,6 +11,7 @@ from rich.table import Table
 from bestpolicy import instances as catalogue
 from bestpolicy.cli import options
 from bestpolicy.cli.console import BAD_INPUT, echo_json, output, say, styled
+from bestpolicy.comparison import describe
 from bestpolicy.design import g_optimal_design
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.diagnostics.assumptions import check_features, check_model, check_norms
@@ -23,7 +24,7 @@ _PAIRS_SHOWN = 40
 @click.command()
 @click.argument("model")
 @click.option(
-    "--tolerance", type=options.Number(above=0), default=1e-3, show_default=True, help="Relative excess of the worst."
+    "--tolerance", type=options.a_number(above=0), default=1e-3, show_default=True, help="Relative excess of the worst."
 )
 @options.as_json
 def design(model: str, tolerance: float, as_json: bool) -> None:
@@ -62,10 +63,10 @@ def design(model: str, tolerance: float, as_json: bool) -> None:
 @click.argument("model")
 @click.option(
     "--samples",
-    type=options.Count(1, 10**12),
+    type=options.a_count(1, 10**12),
     help="Also simulate each pair this often and test linearity from samples.",
 )
-@click.option("--seed", type=options.Count(0), default=0, show_default=True, help="Of those samples.")
+@click.option("--seed", type=options.a_count(0), default=0, show_default=True, help="Of those samples.")
 @options.as_json
 def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
     """Check every assumption on MODEL: measured value, limit, verdict, worst pair, and what to do.
@@ -92,18 +93,12 @@ def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
     else:
         table = Table("assumption", "measured", "limit", "verdict", "worst pair", "what to do", box=None)
         for finding in findings:
-            verdict = (
-                ("holds", "green")
-                if finding.passed
-                else ("FAILS", "red")
-                if finding.required
-                else ("exceeds", "yellow")
-            )
+            failure = ("FAILS", "red") if finding.required else ("exceeds", "yellow")
             table.add_row(
                 finding.name,
                 f"{finding.measured:.6g}",
                 f"{finding.relation} {finding.limit:.6g}",
-                styled(verdict),
+                styled(("holds", "green") if finding.passed else failure),
                 finding.where,
                 "" if finding.passed else finding.remedy,
             )
@@ -121,24 +116,10 @@ def check(model: str, samples: int | None, seed: int, as_json: bool) -> int:
 @options.as_json
 def instances(as_json: bool) -> None:
     """List the built-in instances with their sizes and gaps."""
-    rows = []
-    for instance in catalogue.catalogue():
-        mdp = instance.load()
-        problem = mdp.problem
-        rows.append(
-            {
-                "name": instance.name,
-                "alias": instance.alias,
-                "family": instance.family,
-                "states": problem.states,
-                "actions": problem.actions,
-                "dimension": problem.dimension,
-                "discount": problem.discount,
-                "horizon": problem.horizon,
-                "gap": mdp.gap,
-                "summary": instance.summary,
-            }
-        )
+    rows = [
+        describe(each.name, each.load()) | {"alias": each.alias, "family": each.family, "summary": each.summary}
+        for each in catalogue.catalogue()
+    ]
     if as_json:
         echo_json(rows)
         return

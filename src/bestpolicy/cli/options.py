@@ -12,80 +12,57 @@ import click
 from bestpolicy._numerics.inputs import file_path, number, whole, word
 from bestpolicy.errors import InvalidInput
 
-MOST_WORKERS = 1000
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Number(click.ParamType[float]):
+class Checked(click.ParamType[Any]):
+    """What a function makes of (the option's name, the text that was typed), or refuses."""
+
+    def __init__(self, name: str, check: Callable[[str, str], Any]) -> None:
+        self.name, self.check = name, check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check what was typed; what is no number at all is told with the way to help."""
+        try:
+            return self.check((param and param.name) or "the value", str(value))
+        except InvalidInput:
+            raise
+        except (ValueError, OverflowError):
+            self.fail(f"{str(value)[:40]!r} is not a valid {self.name}", param, ctx)
+
+
+def a_number(**limits: Any) -> Checked:
     """A finite number within limits, which are those of `inputs.number`."""
-
-    name = "float"
-
-    def __init__(self, **limits: Any) -> None:
-        self.limits = limits
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read the number."""
-        return number(_name(param), click.FLOAT.convert(value, param, ctx), **self.limits)
+    return Checked("float", lambda name, text: number(name, float(text), **limits))
 
 
-class Count(click.ParamType[int]):
+def a_count(least: int = 1, most: int | None = None) -> Checked:
     """A whole number, also written 1e6."""
 
-    name = "integer"
+    def check(name: str, text: str) -> int:
+        if float(text) != int(float(text)):
+            raise ValueError
+        count = whole(name, int(text) if text.lstrip("-").isdecimal() else int(float(text)), least)
+        if most is not None and count > most:
+            raise InvalidInput(f"{name} must be at most {most}. Got {count} instead.")
+        return count
 
-    def __init__(self, least: int = 1, most: int | None = None) -> None:
-        self.least, self.most = least, most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the number."""
-        try:
-            as_float = float(value)
-            count = int(value) if str(value).lstrip("-").isdigit() else int(as_float)
-            if as_float != int(as_float):
-                raise ValueError
-        except (ValueError, OverflowError):
-            self.fail(f"{str(value)[:40]!r} is not a whole number", param, ctx)
-        if self.most is not None and count > self.most:
-            raise InvalidInput(f"{_name(param)} must be at most {self.most}. Got {count} instead.")
-        return whole(_name(param), count, self.least)
+    return Checked("integer", check)
 
 
-class Word(click.ParamType[str]):
-    """A text of one line that is not empty."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check the text."""
-        return word(_name(param), value)
+def _new_file(name: str, text: str) -> str:
+    path = os.fspath(file_path(name, text))
+    why = _why_not_writable(path)
+    if why:
+        raise InvalidInput(f"cannot write {path}: {why}. Give the path of a file, in a folder that exists.")
+    return path
 
 
-class NewFile(click.ParamType[str]):
-    """The path of a file that can be written."""
-
-    name = "file"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check the path without leaving a trace."""
-        path = os.fspath(file_path(_name(param), value))
-        why = _why_not_writable(path)
-        if why:
-            raise InvalidInput(f"cannot write {path}: {why}. Give the path of a file, in a folder that exists.")
-        return path
-
-
-class NewFolder(click.ParamType[Path]):
-    """The path of a folder, which may not exist yet."""
-
-    name = "folder"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Check the path without leaving a trace."""
-        folder = Path(file_path(_name(param), value))
-        if folder.exists() and not folder.is_dir():
-            raise InvalidInput(f"{folder} is not a folder. Give the path of one, or of a new one.")
-        return folder
+def _new_folder(name: str, text: str) -> Path:
+    folder = Path(file_path(name, text))
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput(f"{folder} is not a folder. Give the path of one, or of a new one.")
+    return folder
 
 
 def _why_not_writable(path: str) -> str:
@@ -101,23 +78,20 @@ def _why_not_writable(path: str) -> str:
     return "it is a folder" if os.path.isdir(path) else "" if os.access(path, os.W_OK) else "it may not be written"
 
 
-def _name(param: click.Parameter | None) -> str:
-    return (param.name if param is not None else None) or "the value"
-
+NEW_FILE, NEW_FOLDER, WORD = Checked("file", _new_file), Checked("folder", _new_folder), Checked("text", word)
 
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON value and nothing else on stdout; errors go to stderr."
 )
-certificate = click.option("--certificate", type=NewFile(), help="Write a certificate for `bestpolicy verify`.")
+certificate = click.option("--certificate", type=NEW_FILE, help="Write a certificate for `bestpolicy verify`.")
 delta = click.option(
-    "--delta", type=Number(above=0, below=1), required=True, help="Allowed probability of error, between 0 and 1."
+    "--delta", type=a_number(above=0, below=1), required=True, help="Allowed probability of error, between 0 and 1."
 )
 epsilon = click.option(
-    "--epsilon", type=Number(least=0), required=True, help="How far from optimal a policy may be; 0 for optimal."
+    "--epsilon", type=a_number(least=0), required=True, help="How far from optimal a policy may be; 0 for optimal."
 )
-max_samples = click.option("--max-samples", type=Count(), help="Budget of simulator calls of a run, e.g. 1e8.")
-max_seconds = click.option("--max-seconds", type=Number(above=0), help="Budget of time of a run.")
-model = click.option("--model", help="The true model, if it is known.")
+max_samples = click.option("--max-samples", type=a_count(), help="Budget of simulator calls of a run, e.g. 1e8.")
+max_seconds = click.option("--max-seconds", type=a_number(above=0), help="Budget of time of a run.")
 name = click.option("--name", help="Name of the study, if the file has several.")
 rewards = click.option(
     "--rewards",
@@ -130,4 +104,4 @@ rewards = click.option(
 
 def workers(explanation: str) -> Callable[[Command], Command]:
     """Return the option --workers with its explanation."""
-    return click.option("--workers", type=Count(1, MOST_WORKERS), help=explanation)
+    return click.option("--workers", type=a_count(1, 1000), help=explanation)

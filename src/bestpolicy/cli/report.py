@@ -16,7 +16,7 @@ from bestpolicy.instances.loading import load_model
 @click.command()
 @click.argument("file")
 @options.name
-@click.option("--output", default="report.html", show_default=True, type=options.NewFile(), help="Page to write.")
+@click.option("--output", default="report.html", show_default=True, type=options.NEW_FILE, help="Page to write.")
 @click.option("--model", help="The true model, if it is known and the study does not remember it.")
 @click.option("--no-bounds", is_flag=True, help="Leave out the lower bound on what any algorithm needs (up to 5 s).")
 @click.option("--grid", help="Draw the states as a grid of ROWSxCOLUMNS, such as 4x12.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import click
 from rich.table import Table
@@ -26,20 +27,13 @@ from bestpolicy.study.store import Store
 @click.argument("file")
 @options.name
 @click.option("--model", help="Where the model is now, if not where it was.")
-@click.option("--max-samples", type=options.Count(), help="A new budget of simulator calls, those so far included.")
+@click.option("--max-samples", type=options.a_count(), help="A new budget of simulator calls, those so far included.")
 @options.max_seconds
 @options.workers("Simulate on this many processes; pays if it began with --workers.")
 @options.certificate
 @options.as_json
 def resume(
-    file: str,
-    name: str | None,
-    model: str | None,
-    max_samples: int | None,
-    max_seconds: float | None,
-    workers: int | None,
-    certificate: str | None,
-    as_json: bool,
+    file: str, name: str | None, model: str | None, max_samples: int | None, certificate: str | None, **how: Any
 ) -> int:
     """Go on with a study from its FILE; the result is bit for bit that of an uninterrupted run.
 
@@ -61,7 +55,7 @@ def resume(
     try:
         if why_not and not study.done:
             raise InvalidInput(why_not)
-        return run_study(study, mdp, source, file, max_seconds, workers, certificate, as_json)
+        return run_study(study, mdp, source, file, certificate=certificate, **how)
     finally:
         study.close()
 

@@ -133,7 +133,7 @@ def compare(
         "max_samples": max_samples,
         "max_seconds": max_seconds,
         "algorithms": [{"label": name, "name": m.name, "parameters": parameters(m)} for name, m in methods.items()],
-        "instances": [_describe(instance, mdp) for instance, mdp in mdps.items()],
+        "instances": [describe(instance, mdp) for instance, mdp in mdps.items()],
         "interrupted": interrupted,
         "version": __version__,
     }
@@ -171,16 +171,16 @@ def _load(model: Model) -> LinearMDP:
 def _algorithms(algorithms: str | Algorithm | Sequence[str | Algorithm]) -> list[Algorithm]:
     if isinstance(algorithms, str) and algorithms == "all":
         return [kind() for kind in ALGORITHMS.values()]
-    found: list[Algorithm] = []
+    chosen: list[Algorithm] = []
     for algorithm in _several(algorithms):
         if isinstance(algorithm, str):
             if algorithm not in ALGORITHMS:
                 hint = did_you_mean(algorithm, ALGORITHMS)
                 raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
-            found.append(ALGORITHMS[algorithm]())
+            chosen.append(ALGORITHMS[algorithm]())
         else:
-            found.append(algorithm)
-    return found
+            chosen.append(algorithm)
+    return chosen
 
 
 def _several(things: Any) -> list[Any]:
@@ -199,7 +199,8 @@ def _by_name(things: Iterable[Thing], name: Callable[[Thing], str], what: str) -
     return named
 
 
-def _describe(instance: str, mdp: LinearMDP) -> dict[str, Any]:
+def describe(instance: str, mdp: LinearMDP) -> dict[str, Any]:
+    """Name, sizes and gap of a model, ready for JSON."""
     problem = mdp.problem
     return {
         "name": instance,

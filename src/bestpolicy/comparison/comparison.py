@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from os import PathLike
@@ -244,11 +245,7 @@ class Comparison:
 
     def to_csv(self) -> str:
         """Return the rows as CSV, with a heading; what is not known is empty."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, [field.name for field in fields(Trial)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in self.rows)
-        return text.getvalue()
+        return to_csv([field.name for field in fields(Trial)], (asdict(row).values() for row in self.rows))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a file: the rows if it ends with ``.csv``, else everything as JSON."""
@@ -264,6 +261,13 @@ class Comparison:
         except (OSError, ValueError) as error:
             what = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
             raise InvalidInput(f"cannot read {path}: {what}. Give a JSON file of 'bestpolicy compare'.") from None
+
+
+def to_csv(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a table as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    return text.getvalue()
 
 
 def binomial_limit(failures: int, runs: int, confidence: float = CONFIDENCE) -> float:

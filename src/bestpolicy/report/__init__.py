@@ -23,26 +23,13 @@ from bestpolicy.comparison import Comparison
 from bestpolicy.comparison.comparison import FORMAT
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.report.accounts import (
-    Account,
-    from_certificate,
-    from_result,
-    from_store,
-    remembered_model,
-)
+from bestpolicy.report.accounts import Account, from_certificate, from_result, from_store, remembered_model
 from bestpolicy.report.comparison_part import comparison_part
 from bestpolicy.report.estimates import Estimates, estimate
-from bestpolicy.report.figures import (
-    Grid,
-    bounds_figure,
-    comparison_figure,
-    design_figure,
-    gaps_figure,
-    grid_figure,
-    progress_figure,
-    scaling_figure,
-    states_figure,
-)
+from bestpolicy.report.figures.bounds import bounds_figure
+from bestpolicy.report.figures.comparing import comparison_figure, scaling_figure
+from bestpolicy.report.figures.progress import progress_figure
+from bestpolicy.report.figures.states import Grid, design_figure, gaps_figure, grid_figure, states_figure
 from bestpolicy.report.labels import Labels
 from bestpolicy.report.layout import find_grid
 from bestpolicy.report.page import render
@@ -96,21 +83,21 @@ def report_page(
     grid: tuple[int, int] | Grid | None = None,
 ) -> str:
     """Return the page as text; the parameters are those of `write_report`."""
-    found = read_source(source, name)
-    if isinstance(found, Comparison):
-        part = comparison_part(found)
+    content = read_source(source, name)
+    if isinstance(content, Comparison):
+        part = comparison_part(content)
         return render(title=f"{part['headline']} – bestpolicy", comparison=part)
-    part = describe_study(found, model=model, bounds=bounds, grid=grid)
-    return render(title=study_title(found), study=part)
+    part = describe_study(content, model=model, bounds=bounds, grid=grid)
+    return render(title=study_title(content), study=part)
 
 
-def write_comparison_and_run(found: Comparison, result: Result, model: LinearMDP, path: str | PathLike[str]) -> None:
+def write_comparison_and_run(comparison: Comparison, result: Result, model: LinearMDP, path: Path) -> None:
     """Write a page of a comparison with one of its runs in detail."""
-    comparison = comparison_part(found)
-    known = {bound.instance: bound.samples for bound in found.lower_bounds}.get(model.name)
+    part = comparison_part(comparison)
+    known = {bound.instance: bound.samples for bound in comparison.lower_bounds}.get(model.name)
     study = describe_study(from_result(result, model.name), model=model, bounds=known is None, known_bound=known)
-    page = render(title=f"{comparison['headline']} – bestpolicy", comparison=comparison, study=study)
-    Path(path).write_text(page, encoding="utf-8")
+    page = render(title=f"{part['headline']} – bestpolicy", comparison=part, study=study)
+    path.write_text(page, encoding="utf-8")
 
 
 def read_source(source: Source, name: str | None = None) -> Account | Comparison:
@@ -169,9 +156,9 @@ def describe_study(
     if mdp is not None and bounds and account.samples:
         settings = account.settings
         rewards: Any = settings.origin.get("rewards", "bernoulli")
-        found = lower_bound(mdp, settings.epsilon, settings.delta, max_seconds=BOUND_SECONDS, rewards=rewards)
-        bound = found.samples_lower_bound
-        in_rounds = mdp.problem.stages * found.rounds_lower_bound if mdp.problem.stages > 1 else None
+        lowest = lower_bound(mdp, settings.epsilon, settings.delta, max_seconds=BOUND_SECONDS, rewards=rewards)
+        bound = lowest.samples_lower_bound
+        in_rounds = mdp.problem.stages * lowest.rounds_lower_bound if mdp.problem.stages > 1 else None
     if bound is not None and not 1 <= bound < float("inf"):
         bound = in_rounds = None  # says nothing
     if grid is None:

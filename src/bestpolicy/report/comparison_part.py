@@ -14,38 +14,46 @@ from bestpolicy.report.page import Picture, data_link
 _ROWS_SHOWN = 500
 
 
-def comparison_part(found: Comparison) -> dict[str, Any]:
+def comparison_part(comparison: Comparison) -> dict[str, Any]:
     """All that a page says of a comparison."""
     require_matplotlib()
-    lines = [entry for entries in by_instance(found.summary).values() for entry in entries]
+    lines = [entry for entries in by_instance(comparison.summary).values() for entry in entries]
+    spread, bounded = any(line.runs > 1 for line in lines), any(line.ratio_to_bound is not None for line in lines)
     return {
-        "headline": words.comparison_headline(found.summary),
-        "interrupted": found.interrupted,
-        "pictures": [_picture(found, lines)] if lines else [],
+        "headline": words.comparison_headline(comparison.summary),
+        "interrupted": comparison.interrupted,
+        "pictures": [_picture(comparison, lines)] if lines else [],
         "lines": lines,
         "words": words,
-        "spread": any(line.runs > 1 for line in lines),
-        "bounded": any(line.ratio_to_bound is not None for line in lines),
-        "rows": [asdict(row) for row in found.rows[:_ROWS_SHOWN]],
-        "all_rows": len(found.rows),
-        "columns": [field.name for field in fields(Trial)],
-        "csv": data_link(found.to_csv()),
-        "skipped": found.skipped,
-        "settings": _settings(found.settings),
+        "spread": spread,
+        "bounded": bounded,
+        "rows": [asdict(row) for row in comparison.rows[:_ROWS_SHOWN]],
+        "all_rows": len(comparison.rows),
+        "columns": [(field.name.replace("_", " "), "") for field in fields(Trial)],
+        "headings": _headings(spread, bounded),
+        "csv": data_link(comparison.to_csv()),
+        "skipped": comparison.skipped,
+        "settings": _settings(comparison.settings),
     }
 
 
-def _picture(found: Comparison, lines: list[Summary]) -> Picture:
+def _picture(comparison: Comparison, lines: list[Summary]) -> Picture:
     caption = "A symbol is the median over runs, a bar the middle half, small dots single runs. "
     if any(line.certified < line.runs for line in lines):
         caption += "Hollow squares had runs that ended without a certificate, so they may need more. "
-    if found.lower_bounds:
+    if comparison.lower_bounds:
         caption += "A vertical line is a lower bound on what any algorithm needs on average. "
     if len(lines) > MOST_LINES:
         caption += f"The first {MOST_LINES} of {len(lines)} lines are drawn."
     medians = "; ".join(f"{line.algorithm} on {line.instance} {line.median_samples:,.0f}" for line in lines[:12])
-    svg = to_svg(comparison_figure(found), "comparison", f"Median simulator calls: {medians}.")
+    svg = to_svg(comparison_figure(comparison), "comparison", f"Median simulator calls: {medians}.")
     return Picture("Simulator calls", svg, caption.strip())
+
+
+def _headings(spread: bool, bounded: bool) -> list[tuple[str, str]]:
+    numbers = ["median calls", *["middle half"] * spread, *["÷ bound"] * bounded, "÷ best"]
+    numbers += ["certified", "failures", "worst loss"]
+    return [("instance", ""), ("algorithm", ""), *((name, "number") for name in numbers)]
 
 
 def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:

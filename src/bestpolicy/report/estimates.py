@@ -101,12 +101,12 @@ def _describe(
         played = problem.features[everywhere, policy[stage]]
         value_errors[stage] = _lengths(played, covariances[stage])
         q_values = problem.features @ evaluation.parameters[stage]
-        own = q_values[everywhere, policy[stage]]
+        played_values = q_values[everywhere, policy[stage]]
         others = np.where(_rival_actions(problem, policy[stage]), q_values, -np.inf)
         best = others.argmax(axis=1)
         some = np.isfinite(others.max(axis=1))
         rivals[stage, some] = best[some]
-        gaps[stage, some] = (own - others[everywhere, best])[some]
+        gaps[stage, some] = (played_values - others[everywhere, best])[some]
         difference = problem.features[everywhere, best] - played
         gap_errors[stage] = np.where(some, _lengths(difference, covariances[stage]), 0.0)
     pulls = np.zeros((problem.stages, problem.mask.size), dtype=np.int64)
@@ -129,26 +129,26 @@ def _covariances(
     """Covariance of the errors of the action values' parameters per stage, (d, d) each."""
     gamma, episodic = problem.continuation, problem.horizon is not None
     sampled = problem.features.reshape(-1, problem.dimension)[tally.pairs]
-    found: list[FloatArray] = []
+    covariances: list[FloatArray] = []
     for stage in reversed(range(problem.stages)):
         last = episodic and stage == problem.stages - 1
         following = np.zeros(problem.states) if last else values[stage + 1 if episodic else stage]
         variances = _variances(tally, stage, gamma * following)
         inverse = np.linalg.inv(model.gram[stage])
-        own = inverse @ (sampled.T * (tally.pulls[stage] * variances)) @ sampled @ inverse
+        covariance = inverse @ (sampled.T * (tally.pulls[stage] * variances)) @ sampled @ inverse
         if not episodic:
             played = problem.features[np.arange(problem.states), policy[0]]
             try:
                 response = np.linalg.inv(np.eye(problem.dimension) - gamma * (model.mu[0].T @ played))
             except np.linalg.LinAlgError:
                 response = np.eye(problem.dimension) * problem.value_limits[0]
-            return [response @ own @ response.T]
+            return [response @ covariance @ response.T]
         if not last:
             played = problem.features[np.arange(problem.states), policy[stage + 1]]
             carry = model.mu[stage].T @ played
-            own = own + carry @ found[-1] @ carry.T
-        found.append(own)
-    return found[::-1]
+            covariance = covariance + carry @ covariances[-1] @ carry.T
+        covariances.append(covariance)
+    return covariances[::-1]
 
 
 def _variances(tally: Tally, stage: int, following: FloatArray) -> FloatArray:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
-import io
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -65,15 +62,6 @@ def _template(jinja2: Any) -> Any:
         undefined=jinja2.StrictUndefined,
     )
     return environment.get_template("page.html")
-
-
-def to_csv(columns: list[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Return a table as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def data_link(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bestpolicy.algorithms import ALGORITHMS
+from bestpolicy.algorithms import ALGORITHMS, parameters_of
 from bestpolicy.diagnostics.assumptions import check_features, check_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report import words
@@ -32,7 +32,7 @@ from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
 from bestpolicy.study import Outcome
 from bestpolicy.study.result import at_most
-from bestpolicy.study.settings import is_about_failures
+from bestpolicy.study.settings import Settings, is_about_failures
 
 _CHECKS_SHOWN = 300
 _HOW_TO_TEST = "identify(..., diagnose=n) tests it from samples"
@@ -58,10 +58,10 @@ def study_part(
     """All that a page says of a study; the bounds are simulator calls, of any algorithm and of any in rounds."""
     require_matplotlib()
     policy, labels = account.policy, account.labels
-    found = None
+    estimates = None
     if account.tally is not None and policy is not None:
         low, high = account.settings.units.reward_range
-        found = estimate(account.problem, account.tally, policy, scale=high - low, offset=low)
+        estimates = estimate(account.problem, account.tally, policy, scale=high - low, offset=low)
     loss = None if mdp is None or account.policy is None else _true_loss(mdp, account)
     return {
         "name": account.name,
@@ -73,8 +73,8 @@ def study_part(
         "warnings": account.warnings,
         "attempts": account.attempts,
         "facts": _facts(account, lower_bound, rounds_bound, loss),
-        "pictures": _pictures(account, found, lower_bound, grid),
-        "policy": None if policy is None else policy_table(account.problem, policy, found, labels),
+        "pictures": _pictures(account, estimates, lower_bound, grid),
+        "policy": None if policy is None else policy_table(account.problem, policy, estimates, labels),
         "as_of": "" if account.certified or not account.checks else words.count(account.checks[-1]["samples"]),
         "checks": _checks(account),
         "assumptions": _assumptions(account, mdp),
@@ -115,14 +115,16 @@ def _facts(account: Account, lower_bound: float | None, rounds_bound: float | No
     return facts
 
 
-def _pictures(account: Account, found: Estimates | None, lower_bound: float | None, grid: Grid | None) -> list[Picture]:
+def _pictures(
+    account: Account, estimates: Estimates | None, lower_bound: float | None, grid: Grid | None
+) -> list[Picture]:
     pictures = [_progress(account, lower_bound)]
-    if found is not None:
+    if estimates is not None:
         pictures += [
-            None if grid is None else _on_the_grid(account, found, grid),
-            _states(account, found),
-            _gaps(found, account.labels),
-            _design(found, account.labels),
+            None if grid is None else _on_the_grid(account, estimates, grid),
+            _states(account, estimates),
+            _gaps(estimates, account.labels),
+            _design(estimates, account.labels),
         ]
     return [picture for picture in pictures if picture is not None]
 
@@ -143,64 +145,70 @@ def _progress(account: Account, lower_bound: float | None) -> Picture | None:
     )
 
 
-def _on_the_grid(account: Account, found: Estimates, grid: Grid) -> Picture:
+def _on_the_grid(account: Account, estimates: Estimates, grid: Grid) -> Picture:
     step = " in the first step" if account.problem.horizon is not None else ""
     description = f"Grid of {grid.rows} by {grid.columns} states: the policy{step}."
     return Picture(
         "The policy on the grid",
-        to_svg(grid_figure(found, grid), "grid", description),
+        to_svg(grid_figure(estimates, grid), "grid", description),
         f"Colour is the estimated value. Signs are the actions of the policy{step}, pale where the next best "
         "action is within two standard errors; a dot is a state without a choice.",
     )
 
 
-def _states(account: Account, found: Estimates) -> Picture:
+def _states(account: Account, estimates: Estimates) -> Picture:
     problem, labels = account.problem, account.labels
-    low, high = float(found.values[0].min()), float(found.values[0].max())
-    used = np.unique(found.policy)
+    low, high = float(estimates.values[0].min()), float(estimates.values[0].max())
+    used = np.unique(estimates.policy)
     listed = ", ".join(map(labels.action, used[:8])) + (", …" if len(used) > 8 else "")
     description = f"Values of the states lie between {low:.3g} and {high:.3g}; the policy plays the actions {listed}."
     bars = "" if problem.horizon is not None else " Bars are two standard errors."
     return Picture(
         "Value and action of each state",
-        to_svg(states_figure(found, labels), "states", description),
+        to_svg(states_figure(estimates, labels), "states", description),
         f"Values of the policy, estimated from all samples.{bars} They explain; the guarantee does not rest on "
         f"them. {cut_note(problem.states, 'least decided')}",
     )
 
 
-def _gaps(found: Estimates, labels: Labels) -> Picture | None:
-    figure, hardest = gaps_figure(found, labels), found.hardest(MOST_GAPS)
+def _gaps(estimates: Estimates, labels: Labels) -> Picture | None:
+    figure, hardest = gaps_figure(estimates, labels), estimates.hardest(MOST_GAPS)
     if figure is None:
         return None
     caption = "How much better the policy's action is than the next best one, where that was hardest to tell."
-    if any(found.sureness[place] <= 2 for place in hardest):
+    if any(estimates.sureness[place] <= 2 for place in hardest):
         caption += " Orange squares are not settled by the samples, and need not be: either action may do for this ε."
-    description = f"Hardest decisions, first of them {decision(found, *hardest[0], labels)}."
+    description = f"Hardest decisions, first of them {decision(estimates, *hardest[0], labels)}."
     return Picture("Decisions that were hard", to_svg(figure, "gaps", description), caption)
 
 
-def _design(found: Estimates, labels: Labels) -> Picture:
-    pulls = found.pulls.sum(axis=0)
+def _design(estimates: Estimates, labels: Labels) -> Picture:
+    pulls = estimates.pulls.sum(axis=0)
     state, action = np.unravel_index(pulls.argmax(), pulls.shape)
     share = 100 * int(pulls.max()) / max(int(pulls.sum()), 1)
     pairs = int((pulls > 0).sum())
     return Picture(
         "Where the simulator was called",
         to_svg(
-            design_figure(found, labels),
+            design_figure(estimates, labels),
             "design",
             f"{pairs} pairs were simulated, most often state {labels.state(int(state))} with action "
             f"{labels.action(int(action))}: {share:.3g} %.",
         ),
-        f"Share of the calls by state and action, {pairs:,} of {found.problem.mask.sum():,} pairs; blank where there "
-        f"were none, because features carry over what is learnt elsewhere. {cut_note(len(pulls), 'most simulated')}",
+        f"Share of the calls by state and action, {pairs:,} of {estimates.problem.mask.sum():,} pairs; blank where "
+        f"there were none: features carry over what is learnt elsewhere. {cut_note(len(pulls), 'most simulated')}",
     )
 
 
 def _checks(account: Account) -> dict[str, Any]:
-    checks = account.checks
-    return {"rows": checks[-_CHECKS_SHOWN:], "total": len(checks), "words": words, "at_most": at_most}
+    columns = [(name, "number") for name in ("calls", "statistic", "threshold", "certified ε", "gap")]
+    return {
+        "columns": [*columns, ("statement", "")],
+        "rows": account.checks[-_CHECKS_SHOWN:],
+        "total": len(account.checks),
+        "words": words,
+        "at_most": at_most,
+    }
 
 
 def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str, str]]:
@@ -257,24 +265,36 @@ def _commands(account: Account) -> list[tuple[str, str]]:
         commands = [(make, how), (check, "bestpolicy verify certificate.json")]
     if account.source and account.verification is None and not account.finished:
         commands.insert(0, ("Go on with the run", _resume(account)))
-    if account.model:
-        again = "Repeat the run: the same seed gives the same answer", _identify(account)
-    else:
-        arguments = f"epsilon={settings.asked_epsilon!r}, delta={settings.delta!r}, algorithm={settings.algorithm!r}"
-        call = f"bestpolicy.identify(simulator, {arguments}, seed={settings.seed})"
-        again = "Repeat the run, in Python: the same seed gives the same answer", call
-    return [*commands, again]
+    again = "Repeat the run{}: the same seed gives the same answer".format("" if account.model else ", in Python")
+    return [*commands, (again, _identify(account) if account.model else _identify_in_python(settings))]
 
 
 def _identify(account: Account) -> str:
-    settings = account.settings
-    parts = [f"bestpolicy identify {shlex.quote(account.model)} --epsilon {settings.asked_epsilon!r}"]
-    parts.append(f"--delta {settings.delta!r} --algorithm {settings.algorithm} --seed {settings.seed}")
-    if settings.max_samples:
-        parts.append(f"--max-samples {settings.max_samples}")
-    if settings.origin.get("rewards", "bernoulli") != "bernoulli":
-        parts.append(f"--rewards {settings.origin['rewards']}")
-    return " ".join(parts)
+    settings, rewards = account.settings, account.settings.origin.get("rewards", "bernoulli")
+    options = {
+        "epsilon": repr(settings.asked_epsilon),
+        "delta": repr(settings.delta),
+        "algorithm": settings.algorithm,
+        "seed": settings.seed,
+        "max-samples": settings.max_samples,
+        "rewards": None if rewards == "bernoulli" else rewards,
+        "workers": None if settings.calls_per_query is None else 2,  # as good as any other number
+    }
+    typed = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
+    return " ".join([f"bestpolicy identify {shlex.quote(account.model)}", *typed])
+
+
+def _identify_in_python(settings: Settings) -> str:
+    algorithm, kind = repr(settings.algorithm), ALGORITHMS.get(settings.algorithm)
+    if kind is not None:
+        usual = parameters_of(kind())
+        changed = [f"{name}={value!r}" for name, value in settings.parameters.items() if value != usual.get(name)]
+        algorithm = f"bestpolicy.algorithms.{kind.__name__}({', '.join(changed)})" if changed else algorithm
+    arguments = f"epsilon={settings.asked_epsilon!r}, delta={settings.delta!r}, algorithm={algorithm}"
+    for name in ("seed", "max_samples", "calls_per_query"):
+        if getattr(settings, name) is not None:
+            arguments += f", {name}={getattr(settings, name)}"
+    return f"bestpolicy.identify(simulator, {arguments})"
 
 
 def _resume(account: Account) -> str:

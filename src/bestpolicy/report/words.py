@@ -102,21 +102,21 @@ def comparison_headline(summary: Sequence[Summary]) -> str:
     for entry in summary:
         if entry.certified == entry.runs:
             medians.setdefault(entry.instance, {})[entry.algorithm] = entry.median_samples
-    contested = {instance: own for instance, own in medians.items() if len(own) > 1}
+    contested = {instance: needed for instance, needed in medians.items() if len(needed) > 1}
     if not contested:
-        instances, algorithms = len(medians), {name for own in medians.values() for name in own}
+        instances, algorithms = len(medians), {name for needed in medians.values() for name in needed}
         if not instances:
             return "No algorithm was certified in all its runs." if summary else "There are no runs."
         return f"{_listed(sorted(algorithms))} certified policies on {counted(instances, 'instance')}."
-    winners = [min(own, key=lambda name: own[name]) for own in contested.values()]
+    winners = [min(needed, key=lambda name: needed[name]) for needed in contested.values()]
     best = max(dict.fromkeys(winners), key=winners.count)
     if len(set(winners)) > 1:
         wins = [f"{name} on {winners.count(name)}" for name in sorted(set(winners), key=lambda n: -winners.count(n))]
         return f"Fewest simulator calls, of {len(winners)} instances: {_listed(wins)}."
     ratios = [
-        min(calls for name, calls in own.items() if name != best) / own[best]
-        for own in contested.values()
-        if best in own and own[best] > 0
+        min(calls for name, calls in needed.items() if name != best) / needed[best]
+        for needed in contested.values()
+        if best in needed and needed[best] > 0
     ] or [1.0]
     middle = median(ratios)
     many = len(contested)

@@ -22,12 +22,12 @@ _LONGEST = 30  # letters of a name beside the picture
 _ROW_INCHES, _HEADING = 0.19, 1.5  # height of a line, and of an instance's name in lines
 
 
-def comparison_figure(found: Comparison) -> Figure:
+def comparison_figure(comparison: Comparison) -> Figure:
     """Draw the simulator calls of algorithms on instances, with their spread.
 
     Parameters
     ----------
-    found : Comparison
+    comparison : Comparison
 
     Returns
     -------
@@ -35,12 +35,12 @@ def comparison_figure(found: Comparison) -> Figure:
         Per instance the algorithms, best first: runs as small dots, the middle half as a bar and the median as a
         symbol, a hollow square if some run ended without a certificate; the lower bound as a vertical line.
     """
-    groups = by_instance(found.summary)
+    groups = by_instance(comparison.summary)
     if not groups:
         raise InvalidInput("there are no runs to draw. Give a comparison in which something has run.")
-    bounds = {bound.instance: bound.samples for bound in found.lower_bounds}
+    bounds = {bound.instance: bound.samples for bound in comparison.lower_bounds}
     samples: dict[tuple[str, str], list[int]] = {}
-    for row in found.rows:
+    for row in comparison.rows:
         samples.setdefault((row.instance, row.algorithm), []).append(max(row.samples, 1))
     drawn = sum(map(len, groups.values()))
     rows = min(drawn, MOST_LINES) + _HEADING * len(groups)

@@ -140,8 +140,8 @@ def gaps_figure(estimates: Estimates, labels: Labels = _NUMBERS) -> Figure | Non
 def decision(estimates: Estimates, stage: int, state: int, labels: Labels = _NUMBERS) -> str:
     """Name a decision: ``state 3: action 1 over 0``."""
     step = f"step {stage}, " if estimates.problem.horizon is not None else ""
-    own, rival = (labels.action(int(actions[stage, state])) for actions in (estimates.policy, estimates.rivals))
-    return f"{step}state {labels.state(state)}: action {own} over {rival}"
+    played, rival = (labels.action(int(actions[stage, state])) for actions in (estimates.policy, estimates.rivals))
+    return f"{step}state {labels.state(state)}: action {played} over {rival}"
 
 
 def _by_state(estimates: Estimates, states: IntArray, labels: Labels) -> Figure:
