@@ -141,7 +141,7 @@ def test_what_always_goes_wrong_is_given_up_and_kept(client, expected, tmp_path,
     store, marks = tmp_path / "run.db", tmp_path / "marks"
     marks.mkdir()
     with pytest.raises(bp.SimulatorError, match=r"query \d+ \(from pair \(state 1, action 0\) on\)") as caught:
-        bp.identify(Troubled(deed, marks, True), **SETTINGS, executor=client.get_executor(), store=store)
+        bp.identify(Troubled(deed, marks, True), **SETTINGS, executor=client.get_executor, store=store)
     assert message in str(caught.value)
     assert len(list(marks.iterdir())) >= times
     study = bp.Study.resume(store)

@@ -550,6 +550,12 @@ class Study:
             self._file.close()
             self._file = None
 
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __del__(self) -> None:
         if getattr(self, "_file", None) is not None:
             self.close()
