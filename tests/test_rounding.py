@@ -42,7 +42,7 @@ from bestpolicy.verification.protocol import Spending
 from bestpolicy.verification.reading import Rejected, parse
 from bestpolicy.verification.regression import Regression
 from bestpolicy.verification.rounding import exact_product
-from bestpolicy.verification.tight import _Rounds, rounding_of_f
+from bestpolicy.verification.tight import Rounds, rounding_of_f
 from tests.models import first_test, near_tie, random_mdp, tabular_mdp
 from tests.test_certificate import verdict_on
 
@@ -486,7 +486,8 @@ def documents():
         rule, evidence = rule_and_evidence(mdp, problem, 10**11, 0, weighted="weighted" in options, explored=0.0)
         rule = replace(rule, value_span=5.0 if name == "patient" else inf)
         verdict = rule.look(evidence)
-        study = bp.Study(problem, epsilon=0.1, delta=0.05, algorithm=Tight(lag_share=0.0), seed=0)
+        algorithm = Tight(lag_share=0.0, value_span=rule.value_span)
+        study = bp.Study(problem, epsilon=0.1, delta=0.05, algorithm=algorithm, seed=0)
         check = replace(
             run_to_the_first_check(study, mdp),
             policy=verdict.policy,
@@ -494,7 +495,9 @@ def documents():
             proof=rule.proof(evidence),
         )
         result = replace(study.result(), samples=10**12, rounds=10**12 // problem.stages)
-        result = replace(result, policy=verdict.policy, epsilon=verdict.epsilon, checks=(check,))
+        named = f"Theorem T{'-E' if problem.horizon else ''} ({verdict.criterion})"
+        result = replace(result, policy=verdict.policy, epsilon=verdict.epsilon, checks=(check,), rule=named)
+        result = replace(result, certified=verdict.epsilon <= 0.1)
         found[name] = (make_certificate(result), rule, evidence, verdict)
     return found
 
@@ -514,7 +517,7 @@ KINDS = ["discounted", "weighted", "patient", "condition 1e11", "episodic"]
 def test_the_checker_is_not_less_strict_than_the_run(documents, kind, fixed):
     document, _, _, verdict = documents[kind]
     case, model = read(document)
-    rounds = _Rounds(model, verdict.policy, Spending(None, 0.1, 0.1, 0.1, 0.0), fixed)
+    rounds = Rounds(model, verdict.policy, Spending(None, 0.1, 0.1, 0.1, 0.0), fixed)
     own = verdict.margins / ALLOWANCE
     assert (rounds.margins >= own).all()
     # What the run claims is confirmed in spite of two roundings: its margin is three of the checker's.

@@ -114,36 +114,33 @@ class Claim:
         algorithm = visible(self.document.child("run").text("algorithm"))
         return f"the algorithm ({algorithm}), its parameters, the seed{names} and versions are as the file says"
 
-    def rule(self, case: Case) -> str:
-        """Return the statement that certifies."""
-        return rule_name(self.theorem + ("-E" if case.horizon is not None else ""), self.epsilon)
-
     def contradictions(self, case: Case) -> list[str]:
         """Return the fields that contradict others, in words."""
         claim, run, problem = (self.document.child(name) for name in ("claim", "run", "problem"))
         algorithm, paper = run.text("algorithm"), self.theorem == "R"
         reached, rule = claim.flag("asked_was_certified"), claim.text("rule")
         # With one stage the programs name Theorem T without -E.
-        plain = {name.replace("-E", "") if case.horizon == 1 else name for name in (rule, self.rule(case))}
+        ends = ("",) if case.horizon is None else ("-E", "") if case.horizon == 1 else ("-E",)
+        rules = [rule_name(self.theorem + end, self.epsilon) for end in ends]
         agreements = [
             ("rounds", run.whole("rounds", 0) == self.samples // case.stages),
             ("algorithm", self.theorem == NO_CHOICE or algorithm not in (_OTHERS if paper else _PAPER)),
             ("algorithm", algorithm not in _PAPER or (algorithm == "gss") == (case.horizon is None)),
             ("asked_was_certified", reached == (self.missed is None) or self.version < _HONEST),
-            ("rule", len(plain) == 1 or self.version < _HONEST),
+            ("rule", rule in rules or self.version < _HONEST),
         ]
         if problem.has("labels"):
             labels = problem.child("labels")
             labels.only(*_FIELDS["labels"].split())
             for name, size in (("states", len(case.features)), ("actions", case.mask.shape[1])):
-                agreements.append((f"labels: {name}", not labels.has(name) or _length(labels, name) == size))
+                stated = labels.fields.get(name) or [None] * size
+                agreements.append((f"labels: {name}", isinstance(stated, list) and len(stated) == size))
             if labels.has("own_states"):
                 agreements.append(("labels: own_states", labels.whole("own_states", 1) <= len(case.features)))
             if labels.has("environment"):
                 labels.text("environment")
             for name in ("reward_scale", "reward_offset"):
-                stated = labels.number(name, -1e300, 1e300) if labels.has(name) else None
-                agreements.append((f"labels: {name}", stated in (None, getattr(self, name))))
+                agreements.append((f"labels: {name}", labels.fields.get(name) in (None, getattr(self, name))))
         parameters, proof = run.child("parameters"), self.document.child("proof")
         for name, unit in (("lag_share", 1.0), ("value_span", self.reward_scale)):
             if parameters.has(name) and name in proof.fields:
@@ -161,12 +158,6 @@ def rule_name(theorem: str, epsilon: float) -> str:
     if theorem.startswith(NO_CHOICE):
         return "no state has two distinct actions"
     return f"Theorem {theorem}" + ((" (A)" if epsilon == 0 else " (B)") if theorem[0] in "TP" else "")
-
-
-def _length(node: Node, key: str) -> int:
-    if not isinstance(node.fields[key], list):
-        node.wrong(key, "a list")
-    return len(node.fields[key])
 
 
 def _chain(node: Node) -> dict[str, str | int]:

@@ -134,17 +134,11 @@ def parse(text: str, budget: Budget | None = None) -> Node:
             "Use the bestpolicy that wrote it."
         )
     level: list[Any] = [document]
-    depth = 0
-    while level:
-        level = [
-            part
-            for node in level
-            for part in (node.values() if isinstance(node, dict) else node)
-            if isinstance(part, dict | list)
-        ]
-        depth += 1
-        if depth > _DEEPEST:
-            raise InvalidInput("the certificate is not one: it nests too deeply. Ask for the file again.")
+    for _ in range(_DEEPEST):
+        parts = [part for node in level for part in (node.values() if isinstance(node, dict) else node)]
+        level = [part for part in parts if isinstance(part, dict | list)]
+    if level:
+        raise InvalidInput("the certificate is not one: it nests too deeply. Ask for the file again.")
     return Node(document, "the certificate", budget)
 
 
