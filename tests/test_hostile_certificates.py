@@ -20,7 +20,7 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.certificate import make_certificate
-from bestpolicy.errors import InvalidInput
+from bestpolicy.errors import InvalidInput, TooLarge
 from bestpolicy.verification import protocol, verify, verify_text
 from bestpolicy.verification.reading import VERSION, Budget, Node, digest
 from tests.models import random_mdp
@@ -211,7 +211,7 @@ def test_the_limit_can_be_chosen(tmp_path):
     file = tmp_path / "certificate.json"
     file.write_text(json.dumps(KEPT["tight"]))
     assert verify(file, limit_gb=0.01).valid
-    with pytest.raises(InvalidInput, match=r"limit_gb must be larger.*GB of memory"):
+    with pytest.raises(TooLarge, match=r"limit_gb must be larger.*GB of memory"):
         verify(file, limit_gb=1e-5)
     assert_one_error_line(run("verify", file, "--limit-gb", 1e-5), "--limit-gb must be larger")
     assert run("verify", file, "--limit-gb", 5).returncode == 0

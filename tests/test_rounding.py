@@ -495,9 +495,7 @@ def documents():
             proof=rule.proof(evidence),
         )
         result = replace(study.result(), samples=10**12, rounds=10**12 // problem.stages)
-        named = f"Theorem T{'-E' if problem.horizon else ''} ({verdict.criterion})"
-        result = replace(result, policy=verdict.policy, epsilon=verdict.epsilon, checks=(check,), rule=named)
-        result = replace(result, certified=verdict.epsilon <= 0.1)
+        result = replace(result, policy=verdict.policy, epsilon=verdict.epsilon, checks=(check,))
         found[name] = (make_certificate(result), rule, evidence, verdict)
     return found
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from bestpolicy.cli.console import JSON_HELP, echo_json, plain
+from bestpolicy.errors import LIMIT_GB
 from bestpolicy.instances.loading import load_model
 from bestpolicy.verification import verify as check_certificate
-from bestpolicy.verification.reading import LIMIT_GB
 
 NOT_VALID = 1
 

@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from bestpolicy.errors import BestPolicyError, InvalidInput
+from bestpolicy.errors import LIMIT_GB, BestPolicyError, InvalidInput, TooLarge
 from bestpolicy.verification import paper, protocol
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import ABSOLUTE, NO_CHOICE, Claim, rule_name
-from bestpolicy.verification.reading import LIMIT_GB, Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
+from bestpolicy.verification.reading import Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
 THEOREMS = ("R", *protocol.THEOREMS, NO_CHOICE)
 _DOWN = Context(rounding=ROUND_FLOOR)
@@ -85,7 +85,7 @@ class Verification:
     @property
     def rule(self) -> str:
         """The statement that certifies."""
-        return rule_name(self.theorem, self.epsilon)
+        return rule_name(self.theorem.removesuffix("-E"), self.theorem.endswith("-E"), self.epsilon)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
@@ -121,8 +121,8 @@ def verify(path: str | PathLike[str], model: Any = None, *, limit_gb: float = LI
     Raises
     ------
     InvalidInput
-        If the file cannot be understood, or asks for more than the limit. A file that can, but proves nothing, gives a
-        `Verification` that says so.
+        If the file cannot be understood (`TooLarge`: it asks for more than the limit). A file that can, but proves
+        nothing, gives a `Verification` that says so.
     """
     budget = Budget(limit_gb)
     return _guarded(lambda: _verify(read_text(path, budget), model, budget))
@@ -141,7 +141,7 @@ def _guarded(check: Callable[[], Verification]) -> Verification:
     except BestPolicyError:
         raise
     except MemoryError:
-        raise InvalidInput("the certificate needs more memory than there is. Check it on a larger computer.") from None
+        raise TooLarge("the certificate needs more memory than there is. Check it on a larger computer.") from None
     except Exception as error:
         what = visible(f"{type(error).__name__}: {error}")[:200]
         raise InvalidInput(f"the certificate cannot be checked ({what}). Ask for the file again.") from error

@@ -24,10 +24,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from bestpolicy.errors import InvalidInput
+from bestpolicy.errors import LIMIT_GB, InvalidInput, TooLarge
 
 FORMAT, VERSION = "bestpolicy certificate", 2
-LIMIT_GB = 1.0
 _STEPS_PER_GB = 1e11  # multiplications in a minute or so
 STAGE = 1e6  # what a stage costs in a loop, however small it is
 _DEEPEST, _LONGEST = 32, 20_000  # of objects inside objects, and of texts
@@ -81,7 +80,7 @@ class Budget:
 
     def _require(self, needed: float, what: str) -> None:
         if needed > self.limit_gb:
-            raise InvalidInput(
+            raise TooLarge(
                 f"limit_gb must be larger to check this certificate: {what.format(needed)}, and {self.limit_gb:g} is "
                 "the limit. Raise it if you trust the file."
             )
