@@ -159,6 +159,17 @@ def bent_arrays(values):
             yield np.full_like(values, number)
 
 
+def test_indices_that_increase_only_by_overflow():
+    for path, words in (("pairs", "'pairs' is not a list"), ("cells", "cells of the counts")):
+        document = deepcopy(KEPT["lag-T"])
+        node = document["proof"]["samples"][path]
+        values = np.frombuffer(contents(node), "<i8").copy()
+        values[1:3] = np.iinfo(np.int64).max, -2
+        assert (np.diff(values) > 0).all()
+        node["data"] = base64.b64encode(zlib.compress(values.tobytes())).decode()
+        assert words in str(outcome(text_of(document)))
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_no_byte_can_be_bent(name):
     text, rng = json.dumps(KEPT[name], indent=1).encode(), np.random.default_rng(0)
