@@ -42,7 +42,7 @@ from bestpolicy.verification.protocol import Spending
 from bestpolicy.verification.reading import Rejected, parse
 from bestpolicy.verification.regression import Regression
 from bestpolicy.verification.rounding import exact_product
-from bestpolicy.verification.tight import _Rounds, rounding_of_f
+from bestpolicy.verification.tight import Rounds, rounding_of_f
 from tests.models import first_test, near_tie, paper_check, random_mdp, tabular_mdp
 from tests.test_certificate import verdict_on
 
@@ -508,7 +508,7 @@ KINDS = ["discounted", "weighted", "patient", "condition 1e11", "episodic"]
 def test_the_checker_is_not_less_strict_than_the_run(documents, kind, fixed):
     document, rule, evidence, verdict = documents[kind]
     case, model = read(document)
-    rounds = _Rounds(model, verdict.policy, Spending(None, 0.1, 0.1, 0.1, 0.0), fixed)
+    rounds = Rounds(model, verdict.policy, Spending(None, 0.1, 0.1, 0.1, 0.0), fixed)
     margins = margins_of(rule, evidence, verdict)
     assert (rounds.margins >= margins / ALLOWANCE).all()
     # What the run claims is confirmed in spite of two roundings: its margin is three of the checker's.
