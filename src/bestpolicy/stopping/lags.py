@@ -33,6 +33,7 @@ FIRST: Rule = TheoremT()
 RULES: tuple[tuple[Rule, float], ...] = ((TheoremT(), 0.55), (TheoremP(), 0.35), (TheoremF(), 0.1))
 
 _CRITICAL = 300  # directions that a prior or a design is made for
+_ENTRIES = 3_000_000  # of all of them together, which are fewer if each is as long as an episode of many steps
 _IN_SIGHT = 0.2  # share of what is asked from which on a lag pays
 _LEAST_REACHED = 0.18  # what is counted as reached at least, for the guess of how many samples are still to come
 _LAG_RATIO = 4.0
@@ -54,15 +55,13 @@ def critical_directions(problem: Problem, verdict: Verdict, epsilon: float) -> F
     slopes, gaps = (array[tuple(rivals.T)] for array in (verdict.slopes, verdict.gaps))
     # Gaps far below their widths are not known; half a width is what they may well be.
     accuracies = np.maximum(gaps, 0.5 * slopes) + allowance
-    worst = np.argsort(steady(-slopes / accuracies), kind="stable")[:_CRITICAL]
-    found = []
-    for stage in range(problem.stages):
-        here = worst[rivals[worst, 0] == stage]
-        state, action = rivals[here, 1], rivals[here, 2]
-        vectors = problem.features[state, action] - verdict.propagation.played[stage, state]
-        directions = verdict.propagation.directions(stage, vectors / accuracies[here, None])
-        found.append(directions.reshape(len(here), -1))
-    return np.concatenate(found)
+    worst = np.argsort(steady(-slopes / accuracies), kind="stable")
+    worst = worst[: max(1, min(_CRITICAL, _ENTRIES // (problem.stages * problem.dimension)))]
+    worst = worst[np.argsort(rivals[worst, 0], kind="stable")]
+    stage, state, action = rivals[worst].T
+    vectors = problem.features[state, action] - verdict.propagation.played[stage, state]
+    directions = verdict.propagation.directions(stage, vectors / accuracies[worst, None])
+    return directions.reshape(len(worst), problem.stages * problem.dimension)
 
 
 class Running:

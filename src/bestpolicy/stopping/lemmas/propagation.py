@@ -248,15 +248,18 @@ class Propagation:
             return staged
         return np.concatenate([staged[1:], np.zeros_like(staged[:1])])
 
-    def directions(self, stage: int, vectors: FloatArray) -> FloatArray:
-        """What the values of vectors (n, d) at a stage depend on: y over all stages, (n, stages, d)."""
+    def directions(self, stages: IntArray, vectors: FloatArray) -> FloatArray:
+        """What the values of vectors (n, d) at their stages (n,), in order, depend on: y, (n, stages, d)."""
         if self.problem.horizon is None:
             response: FloatArray = vectors @ self._links[0]
             return response[:, None, :]
         found = np.zeros((len(vectors), self.problem.stages, self.problem.dimension))
-        for later in range(stage, self.problem.stages):
-            found[:, later] = vectors
-            vectors = vectors @ self._links[later]
+        before = 0
+        for stage, begun in enumerate(np.searchsorted(stages, np.arange(self.problem.stages), side="right")):
+            found[before:begun, stage] = vectors[before:begun]
+            if begun and stage + 1 < self.problem.stages:  # all that have begun go on together
+                found[:begun, stage + 1] = found[:begun, stage] @ self._links[stage]
+            before = begun
         return found
 
     @cached_property
