@@ -113,13 +113,14 @@ def lagged_prior(
     values = values / values.max()
     values = np.where(values < 1e-9, 0.0, values)  # rounding errors, whose roots would be felt
     loads = np.einsum("jhd,hde->jhe", critical, vectors) ** 2
+    loads = loads.reshape(len(loads), -1)
     log_term = 2 * log(2 / (LAG_SHARES[0] * delta))
     best, chosen = np.inf, np.ones_like(values)
     for power in (0.5, 1.0):
         for sharpness in (0.3, 1.0, 3.0, 10.0, 30.0):
             for floor in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
                 precision = sharpness * values**power + floor
-                cost = (loads * (1 + 1 / precision)).sum(axis=(1, 2)).max() * (log_term + np.log1p(precision).sum())
+                cost = (loads @ (1 + 1 / precision).ravel()).max() * (log_term + np.log1p(precision).sum())
                 if cost < best:
                     best, chosen = cost, precision
     root = factor @ vectors

@@ -43,6 +43,7 @@ _DENSE_STATES = 200  # states up to which |P̂| is kept and systems of that size
 _CHUNK = 250_000  # entries at a time: they stay in the cache
 _SAFETY = 1e-9  # relative distance that strict inequalities have to keep from rounding
 _MAX_IMPROVEMENTS = 30
+_HOPELESS = 1e150  # bounds on values beyond it say nothing, and their squares would overflow
 
 
 class EstimatedKernel:
@@ -162,10 +163,16 @@ class EstimatedKernel:
         largest = float(np.abs(gains[:, self.problem.mask]).max())
         if self.problem.horizon is not None:
             values = np.zeros((self.problem.stages + 1, self.problem.states))
+            allowed = np.where(self.problem.mask, gains, -np.inf)
+            after = values[-1]
             for stage in reversed(range(self.problem.stages)):
-                best = self.backup(stage, gains[stage], values[stage + 1]).max(axis=1)
-                room = self._rounding(stage, largest, values[stage + 1]) if values[stage + 1].any() else 0.0
-                values[stage] = np.clip(best + room, 0.0, None) * (1 + _SAFETY)
+                top = float(after.max())
+                if not top < _HOPELESS:  # the next products might overflow; nobody is helped by such a bound
+                    return None
+                best = (allowed[stage] + self.absolute(stage, after)).max(axis=1)
+                room = float(self._unit[stage]) * top + 4 * EPS * largest if top > 0 else 0.0
+                after = values[stage]
+                np.multiply(np.maximum(best + room, 0.0), 1 + _SAFETY, out=after)
             return values[:-1]
         assert contraction is not None
         if not np.isfinite(largest):
@@ -188,16 +195,21 @@ class EstimatedKernel:
 
         ω(s) ≥ γp̂(s,π)ω, so ω⁻ ≤ γ|p̂|ω⁻ + γp̂⁻|ω|: zero if P̂ ≥ 0, and small with the negative mass of the played rows.
         """
-        everywhere = np.arange(self.problem.states)
-        mass = np.array([self.negative_mass[h, everywhere, policy[h]] for h in range(self.problem.stages)])
+        mass = self.played_mass(policy)
         if contraction is not None:
             ratio = float((mass[0] / self._shrinkage).max()) * float(contraction.max())
             return np.minimum(largest, (1 + _SAFETY) * self.problem.continuation * ratio * largest)
-        parts = np.zeros(self.problem.stages + 1)
+        parts = np.zeros(self.problem.stages)
+        added, total = mass[:-1] * largest[1:, None], 1 + 2 * mass + rows[:, None]
         for stage in reversed(range(self.problem.stages - 1)):
-            total = 1 + 2 * mass[stage] + rows[stage]
-            parts[stage] = (mass[stage] * largest[stage + 1] + total * parts[stage + 1]).max()
-        return np.minimum(largest, (1 + _SAFETY) * parts[:-1])
+            # Larger ones than `largest` are of no use, and might overflow.
+            parts[stage] = min((added[stage] + total[stage] * parts[stage + 1]).max(), _HOPELESS)
+        return np.minimum(largest, (1 + _SAFETY) * parts)
+
+    def played_mass(self, policy: IntArray) -> FloatArray:
+        """Negative mass of the rows that a policy plays, (stages, S)."""
+        mass: FloatArray = np.take_along_axis(self.negative_mass, policy[:, :, None], axis=2)[:, :, 0]
+        return mass
 
     def _improved(self, gains: FloatArray) -> FloatArray:
         """Approximate fixed point of v = max_a{gains + γ|P̂|v}, clipped at 0, by policy iteration (discounted)."""
@@ -351,7 +363,7 @@ def propagate(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntAr
         problem=problem,
         policy=policy,
         values=np.einsum("hsd,hd->hs", played, parameters),
-        q_values=np.stack([problem.features @ row for row in parameters]),
+        q_values=(parameters @ problem.features.reshape(-1, problem.dimension).T).reshape(-1, *problem.mask.shape),
         played=played,
         parameters=parameters,
         _links=links,
