@@ -238,8 +238,8 @@ def _checked_horizon(horizon: int | None, states: int, actions: int, dimension: 
     longest = min(usable_memory() // (8 * numbers), _LONGEST_LOOK * 10**9 // nanoseconds)
     if steps > max(1, longest):
         raise InvalidInput(
-            f"horizon {about(steps)} is too long: one look at the samples would take about {about(8 * steps * numbers)} "
-            f"bytes and {about(steps * nanoseconds // 10**9)} seconds, and a run has a hundred of them. Up to about "
+            f"horizon {about(steps)} is too long: one look at the samples would take about "
+            f"{about(8 * steps * numbers)} bytes and {about(steps * nanoseconds // 10**9)} seconds, and a run has a hundred of them. Up to about "
             f"{about(longest)} steps will do; or use a discount instead."
         )
     return steps

@@ -9,6 +9,7 @@ before their samples is nothing that sums can show.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 
 import numpy as np
@@ -150,7 +151,7 @@ class Samples:
         """Whether some sample counts less than 1."""
         return not np.array_equal(self.weights, self.pulls)
 
-    @property
+    @cached_property
     def pulls(self) -> Ints:
         """Samples of each pair, (stages, K)."""
         pulls: Ints = self.counts.sum(axis=2)
@@ -172,7 +173,7 @@ class Samples:
         size = shape[0] * shape[1] * shape[2]
         if len(cells) != len(counts) or (np.diff(cells) <= 0).any() or (cells < 0).any() or (cells >= size).any():
             raise Rejected("the cells of the counts are not strictly increasing indices")
-        if (counts < 1).any() or counts.sum(dtype=np.float64) > 1e17:
+        if (counts < 1).any() or counts.sum(dtype=np.float64) > min(1e17 * case.stages, 2.0**62):
             raise Rejected("a count of samples is not positive, or too large")
 
         def spread(values: NDArray[np.generic]) -> Floats:
