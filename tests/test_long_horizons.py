@@ -23,16 +23,18 @@ def repeated(horizon: int, seed: int = 0) -> bp.LinearMDP:
     return bp.LinearMDP(problem, theta=np.tile(theta, (horizon, 1)), mu=np.tile(mu, (horizon, 1, 1)))
 
 
-@pytest.mark.parametrize(("horizon", "bytes_needed"), [(10**7, "9.1e+10 bytes"), (10**400, "10^404 bytes")])
+@pytest.mark.parametrize(
+    ("horizon", "bytes_needed"), [(10**7, "9.1e+10 bytes"), (10**400, "10^404 bytes")], ids=["10^7", "10^400"]
+)
 def test_a_horizon_that_no_machine_could_cope_with_is_refused_with_what_it_would_take(horizon, bytes_needed):
     with pytest.raises(bp.InvalidInput, match=r"is too long: .* seconds") as refusal:
         bp.Problem(repeated(2).problem.features, horizon=horizon)
     assert bytes_needed in str(refusal.value)
 
 
-def test_ten_thousand_steps_are_looked_at_by_all_algorithms():
+def test_ten_thousand_steps_are_looked_at():
     simulator = bp.ExactSimulator(repeated(10**4))
-    for algorithm in ("gss-e", "tight", "adaptive"):
+    for algorithm in ("gss-e", "tight"):
         study = bp.Study(simulator.problem, epsilon=3000.0, delta=0.1, algorithm=algorithm, seed=0)
         (query,) = study.ask()
         study.tell(query, simulator.sample(query.pulls, query.rng()))
@@ -40,20 +42,16 @@ def test_ten_thousand_steps_are_looked_at_by_all_algorithms():
         assert len(study.checks) == 1
 
 
-@pytest.mark.parametrize("algorithm", ["gss-e", "tight", "adaptive"])
-def test_memory_grows_with_the_horizon_and_no_faster(algorithm):
-    def peak(horizon: int) -> int:
-        simulator = bp.ExactSimulator(repeated(horizon))
-        tracemalloc.start()
-        bp.identify(
-            simulator, epsilon=0.5 * horizon, delta=0.1, algorithm=algorithm, seed=1, max_samples=10**7 * horizon
-        )
-        return tracemalloc.get_traced_memory()[1]
-
+def test_memory_of_a_design_grows_with_the_horizon_and_no_faster():
+    rng = np.random.default_rng(5)
+    features, directions = rng.normal(size=(300, 4, 3)), rng.normal(size=(5, 900))
+    tracemalloc.start()
     try:
-        assert peak(200) < 3 * peak(100)
+        transductive_design(features, directions, tolerance=0.5)
+        peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    assert peak < 50 * features.nbytes  # as vectors with all their zeros, the pairs would be 300 times as large
 
 
 def test_a_step_without_a_critical_direction_does_not_end_the_run(monkeypatch):

@@ -239,7 +239,7 @@ def _checked_horizon(horizon: int | None, states: int, actions: int, dimension: 
     if steps > max(1, longest):
         raise InvalidInput(
             f"horizon {about(steps)} is too long: one look at the samples would take about "
-            f"{about(8 * steps * numbers)} bytes and {about(steps * nanoseconds // 10**9)} seconds, and a run has a hundred of them. Up to about "
-            f"{about(longest)} steps will do; or use a discount instead."
+            f"{about(8 * steps * numbers)} bytes and {about(steps * nanoseconds // 10**9)} seconds, and a run has a "
+            f"hundred of them. Up to about {about(longest)} steps will do; or use a discount instead."
         )
     return steps
