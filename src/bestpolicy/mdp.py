@@ -73,13 +73,14 @@ class LinearMDP:
         full[:, self.problem.pairs] = rows
         return self._unstaged(full.reshape(self.problem.stages, *self.problem.mask.shape, -1))
 
-    def transition_rows(self, pairs: IntArray, stage: int = 0) -> FloatArray:
+    def transition_rows(self, pairs: IntArray, stage: int | slice = 0) -> FloatArray:
         """Distributions of the next state at some pairs (flat indices), (K, S), free of rounding dirt.
 
-        Simulators draw from them, so they are the same to the last bit on every processor.
+        Simulators draw from them, so they are the same to the last bit on every processor. A slice of stages gives
+        (stages, K, S).
         """
         if self._all_rows is not None:
-            rows: FloatArray = self._all_rows[stage, pairs]
+            rows: FloatArray = self._all_rows[stage][..., pairs, :]
             return rows
         flat = self.problem.features.reshape(-1, self.problem.dimension)
         return _distributions(flat[pairs], self.mu[stage])
@@ -90,8 +91,7 @@ class LinearMDP:
         if self.problem.stages * self.problem.mask.size * self.problem.states > _KEPT_ENTRIES:
             return None
         rows = np.zeros((self.problem.stages, self.problem.mask.size, self.problem.states))
-        for stage, mu in enumerate(self.mu):
-            rows[stage, self.problem.pairs] = _distributions(self.problem.pair_features, mu)
+        rows[:, self.problem.pairs] = _distributions(self.problem.pair_features, self.mu)
         return rows
 
     @cached_property
@@ -188,9 +188,10 @@ class LinearMDP:
 
 
 def _distributions(features: FloatArray, mu: FloatArray) -> FloatArray:
-    """Return Φμᵀ, (K, S), from features (K, d), with rows that are distributions."""
-    rows: FloatArray = np.clip(ordered_product(features, mu), 0.0, None)
-    rows /= rows.sum(axis=1, keepdims=True)
+    """Return Φμᵀ, (…, K, S), from features (K, d) and μ (…, S, d), with rows that are distributions."""
+    product = ordered_product(features, mu.reshape(-1, mu.shape[-1])).reshape(len(features), *mu.shape[:-1])
+    rows: FloatArray = np.ascontiguousarray(np.clip(product, 0.0, None).swapaxes(0, -2))
+    rows /= rows.sum(axis=-1, keepdims=True)
     return rows
 
 

@@ -94,9 +94,7 @@ def optimal_plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: Int
             q_values[stage] = _q_values(problem, parameters[stage])
             values[stage] = _clipped_values(problem, q_values[stage], stage)
         value_parameters, values = parameters, values[:-1]
-    residuals = np.array(
-        [np.abs(values[h] - _clipped_values(problem, q_values[h], h)).max() for h in range(problem.stages)]
-    )
+    residuals = np.abs(values - np.clip(q_values.max(axis=2), 0.0, problem.value_limits[:, None])).max(axis=1)
     return Plan(
         policy=greedy(q_values),
         values=values,
@@ -173,7 +171,7 @@ def _q_values(problem: Problem, parameters: FloatArray) -> FloatArray:
 
 
 def _clipped_values(problem: Problem, q_values: FloatArray, stage: int) -> FloatArray:
-    values: FloatArray = np.clip(q_values.max(axis=1), 0.0, problem.value_limits[stage])
+    values: FloatArray = np.minimum(np.maximum(q_values.max(axis=1), 0.0), problem.value_limits[stage])
     return values
 
 

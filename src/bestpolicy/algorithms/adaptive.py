@@ -99,16 +99,12 @@ def focused_allocation(whitened: Problem, evidence: Evidence, verdict: Verdict, 
     epsilon : float
         What is asked; with ε > 0 a gap need not be told from 0 but from about (1-γ)ε (ε/H if episodic).
     """
-    stages, dimension = whitened.stages, whitened.dimension
     # Quiet pairs need more than their variance tells: Bernstein's linear term and the prior are felt there.
     deviations = np.sqrt(np.maximum(verdict.variances, _QUIET * verdict.variances.max(axis=1, keepdims=True)))
-    sampled = whitened.features.reshape(-1, dimension)[evidence.tally.pairs]
-    features = np.zeros((stages, len(sampled), stages, dimension))
-    for stage in range(stages):
-        features[stage, :, stage] = sampled / deviations[stage, :, None]
+    sampled = whitened.features.reshape(-1, whitened.dimension)[evidence.tally.pairs]
     directions = critical_directions(whitened, verdict, epsilon)
-    design = transductive_design(features.reshape(-1, stages * dimension), directions, tolerance=0.1)
-    return grid_shares(design.weights, _STEP / len(design.weights)).reshape(stages, -1)
+    design = transductive_design(sampled / deviations[:, :, None], directions, tolerance=0.1)
+    return grid_shares(design.weights, _STEP / len(design.weights)).reshape(deviations.shape)
 
 
 def regression_weights(evidence: Evidence, verdict: Verdict) -> FloatArray:

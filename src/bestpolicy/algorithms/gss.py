@@ -89,7 +89,7 @@ class GSS:
 
         tally = sampling.empty_tally()
         check: Check | None = None
-        for rounds in check_times(self.first_check(problem, epsilon, delta), self.check_ratio):
+        for rounds in check_times(self.first_check(problem, epsilon, delta), self.check_ratio, problem.stages):
             tally += yield Request(sampling.until(rounds, tally, task.rng), check, {} if check else decided)
             data = tally if task.own_data is None else tally + task.own_data
             past = task.recall()

@@ -15,6 +15,7 @@ from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 
 MAX_ROUNDS = 10**16  # counts stay exact in float64, and no simulator will ever get there
+MAX_CALLS = 2**62  # of all steps of an episode together, which are counted in 64 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,13 +159,14 @@ def begin_with_design(task: Task, tolerance: float) -> tuple[Design, dict[str, A
     return design, {"design": vars(design)}
 
 
-def check_times(first: float, ratio: float) -> Iterator[int]:
-    """Rounds after which to look at the data: geometric, every one if the ratio is 1.
+def check_times(first: float, ratio: float, calls: int = 1) -> Iterator[int]:
+    """Rounds of so many calls after which to look at the data: geometric, every one if the ratio is 1.
 
     The rules hold at all times together, so looking on a sparse grid keeps their guarantee.
     """
-    rounds = max(1, min(ceil(first), MAX_ROUNDS))
-    while rounds < MAX_ROUNDS:
+    most = min(MAX_ROUNDS, MAX_CALLS // calls)
+    rounds = max(1, min(ceil(min(first, most)), most))
+    while rounds < most:
         yield rounds
         rounds = max(rounds + 1, ceil(rounds * ratio))
-    yield MAX_ROUNDS
+    yield most

@@ -71,18 +71,21 @@ def transductive_design(features: FloatArray, directions: FloatArray, *, toleran
 
     Parameters
     ----------
-    features : array (K, d)
-        Pairs, divided by their noise's standard deviation; they must span R^d.
-    directions : array (J, d)
+    features : array (K, d), or (stages, K, d)
+        Pairs, divided by their noise's standard deviation; they must span R^d. Pairs of different stages have nothing
+        in common: they are K·stages vectors with stages·d entries, but what is zero is neither kept nor multiplied.
+    directions : array (J, d), or (J, stages·d)
         Linear functions, divided by the accuracy that is wanted.
     tolerance : float
         Stop once the design is within this relative distance of optimal. What was reached comes with the design.
     """
-    if features.ndim != 2 or directions.ndim != 2 or features.shape[1] != directions.shape[1] or not len(directions):
+    blocks = features if features.ndim == 3 else features[None]
+    if blocks.ndim != 3 or directions.ndim != 2 or blocks[:, 0].size != directions.shape[1] or not len(directions):
         raise InvalidInput(
             f"features (K, d) and directions (J, d) must agree in d. Got {features.shape} and {directions.shape}."
         )
-    weights = _kept_invertible(np.ones(len(features)))
+    features = blocks
+    weights = _kept_invertible(np.ones(features[:, :, 0].size))
     variances, slopes = _slopes(features, directions, weights)
     best, value, bound = weights, inf, inf
     for power in _POWERS:
@@ -112,11 +115,14 @@ def transductive_design(features: FloatArray, directions: FloatArray, *, toleran
 
 
 def _slopes(features: FloatArray, directions: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Variances q_j of all directions, (J,), and (x_kᵀΛ⁻¹c_j)², (K, J)."""
-    pulled = directions @ np.linalg.inv((features.T * weights) @ features)
-    variances: FloatArray = np.einsum("jd,jd->j", pulled, directions)
-    slopes: FloatArray = (features @ pulled.T) ** 2
-    return variances, slopes
+    """Variances q_j of all directions, (J,), and (x_kᵀΛ⁻¹c_j)², (stages·K, J), from features (stages, K, d)."""
+    stages, pairs, dimension = features.shape
+    columns = np.ascontiguousarray(directions.reshape(-1, stages, dimension).transpose(1, 2, 0))  # (stages, d, J)
+    information = (features.swapaxes(1, 2) * weights.reshape(stages, 1, pairs)) @ features
+    pulled = np.linalg.inv(information) @ columns
+    variances: FloatArray = (pulled * columns).sum(axis=(0, 1))
+    slopes = (features @ pulled).reshape(stages * pairs, -1)
+    return variances, np.square(slopes, out=slopes)
 
 
 def _kept_invertible(weights: FloatArray) -> FloatArray:

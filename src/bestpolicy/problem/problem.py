@@ -19,10 +19,12 @@ from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, Matrix, as_floats, as_numbers, compact, frozen
 from bestpolicy._numerics.inputs import as_float, number, shown, whole
+from bestpolicy._numerics.memory import about, usable_memory
 from bestpolicy.errors import InvalidInput
 
 HUGE = 1e100  # squares of such numbers, and of their inverses, are numbers still
-_LONGEST = 10**6  # every step has its own parameters, samples and values
+_DENSE_STATES = 200  # states up to which looks keep tables of transition probabilities
+_LONGEST_LOOK = 60  # seconds; a run has a hundred looks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +63,7 @@ class Problem:
         _require_finite_features(checked, allowed)
         object.__setattr__(self, "features", checked)
         object.__setattr__(self, "discount", _checked_discount(discount, horizon))
-        object.__setattr__(self, "horizon", _checked_horizon(horizon))
+        object.__setattr__(self, "horizon", _checked_horizon(horizon, *checked.shape))
         object.__setattr__(self, "mask", allowed)
 
     def __repr__(self) -> str:
@@ -231,10 +233,19 @@ def _checked_discount(discount: float | None, horizon: int | None) -> float | No
     return number("discount", discount, above=0, below=1)
 
 
-def _checked_horizon(horizon: int | None) -> int | None:
+def _checked_horizon(horizon: int | None, states: int, actions: int, dimension: int) -> int | None:
     if horizon is None:
         return None
-    steps = whole("horizon", horizon, 1)
-    if steps > _LONGEST:
-        raise InvalidInput(f"horizon must be at most {_LONGEST}. Got {shown(horizon)}; give a discount instead.")
+    steps = horizon if type(horizon) is int and horizon > 2**53 else whole("horizon", horizon, 1)
+    # Numbers and seconds that a look at the samples takes for each step, as measured; no more than about.
+    pairs, kernel = states * actions, states if states <= _DENSE_STATES else 0
+    numbers = 200 + 3 * pairs * kernel + 4 * pairs * dimension + 32 * states * dimension + 40 * dimension**2
+    nanoseconds = 60_000 + 20 * numbers
+    longest = min(usable_memory() // (8 * numbers), _LONGEST_LOOK * 10**9 // nanoseconds)
+    if steps > max(1, longest):
+        raise InvalidInput(
+            f"horizon {about(steps)} is too long: one look at the samples would take about "
+            f"{about(8 * steps * numbers)} bytes and {about(steps * nanoseconds // 10**9)} seconds, and a run has a "
+            f"hundred of them. Up to about {about(longest)} steps will do; or use a discount instead."
+        )
     return steps

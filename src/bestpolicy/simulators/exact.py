@@ -19,6 +19,7 @@ from bestpolicy.samples import Pulls, Tally, require_pulls
 
 RewardLaw = Literal["bernoulli", "deterministic"]
 _LAWS = ("bernoulli", "deterministic")
+_ENTRIES = 1_000_000  # of tables of probabilities that are used at a time
 
 
 class ExactSimulator:
@@ -51,12 +52,11 @@ class ExactSimulator:
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
         require_pulls(pulls, self.problem, rng)
-        counts = np.stack(
-            [
-                rng.multinomial(stage_counts, self.mdp.transition_rows(pulls.pairs, stage))
-                for stage, stage_counts in enumerate(pulls.counts)
-            ]
-        )
+        counts = np.empty((*pulls.counts.shape, self.problem.states), np.int64)
+        step = max(1, _ENTRIES // max(1, counts[0].size))
+        for start in range(0, len(counts), step):
+            some = slice(start, start + step)
+            counts[some] = rng.multinomial(pulls.counts[some], self.mdp.transition_rows(pulls.pairs, some))
         means = self._mean_rewards[:, pulls.pairs]
         if self.rewards == "bernoulli":
             sums = np.zeros(counts.shape)

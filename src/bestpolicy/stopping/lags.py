@@ -42,6 +42,7 @@ RULES: dict[str, tuple[Rule, float]] = {"T": (TheoremT(), 0.55), "P": (TheoremP(
 # The moment of the decision is known within a factor of a few, so a few scales suffice.
 LAG_SHARES = np.array([0.35, 0.35, 0.15, 0.05, 0.04, 0.03, 0.02, 0.01])
 _CRITICAL = 300  # directions that a prior or a design is made for
+_ENTRIES = 3_000_000  # of all of them together, which are fewer if each is as long as an episode of many steps
 _IN_SIGHT = 0.2  # share of what is asked from which on a lag pays
 _LEAST_REACHED = 0.18  # what is counted as reached at least, for the guess of how many samples are still to come
 _LAG_RATIO = 4.0
@@ -63,15 +64,13 @@ def critical_directions(problem: Problem, verdict: Verdict, epsilon: float) -> F
     slopes, gaps = (array[tuple(rivals.T)] for array in (verdict.slopes, verdict.gaps))
     # Gaps far below their widths are not known; half a width is what they may well be.
     accuracies = np.maximum(gaps, 0.5 * slopes) + allowance
-    worst = np.argsort(steady(-slopes / accuracies), kind="stable")[:_CRITICAL]
-    critical = []
-    for stage in range(problem.stages):
-        here = worst[rivals[worst, 0] == stage]
-        state, action = rivals[here, 1], rivals[here, 2]
-        vectors = problem.features[state, action] - verdict.propagation.played[stage, state]
-        directions = verdict.propagation.directions(stage, vectors / accuracies[here, None])
-        critical.append(directions.reshape(len(here), -1))
-    return np.concatenate(critical)
+    worst = np.argsort(steady(-slopes / accuracies), kind="stable")
+    worst = worst[: max(1, min(_CRITICAL, _ENTRIES // (problem.stages * problem.dimension)))]
+    worst = worst[np.argsort(rivals[worst, 0], kind="stable")]
+    stage, state, action = rivals[worst].T
+    vectors = problem.features[state, action] - verdict.propagation.played[stage, state]
+    directions = verdict.propagation.directions(stage, vectors / accuracies[worst, None])
+    return directions.reshape(len(worst), problem.stages * problem.dimension)
 
 
 def first_past(problem: Problem, candidates: IntArray, shares: FloatArray, delta: float) -> Past:
@@ -135,13 +134,14 @@ def lagged_prior(
     values = values / values.max()
     values = np.where(values < 1e-9, 0.0, values)  # rounding errors, whose roots would be felt
     loads = np.einsum("jhd,hde->jhe", critical, vectors) ** 2
+    loads = loads.reshape(len(loads), -1)
     log_term = 2 * log(2 / (LAG_SHARES[0] * delta))
     best, chosen = np.inf, np.ones_like(values)
     for power in (0.5, 1.0):
         for sharpness in (0.3, 1.0, 3.0, 10.0, 30.0):
             for floor in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
                 precision = sharpness * values**power + floor
-                cost = (loads * (1 + 1 / precision)).sum(axis=(1, 2)).max() * (log_term + np.log1p(precision).sum())
+                cost = (loads @ (1 + 1 / precision).ravel()).max() * (log_term + np.log1p(precision).sum())
                 if cost < best:
                     best, chosen = cost, precision
     root = factor @ vectors

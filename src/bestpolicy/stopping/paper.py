@@ -92,12 +92,13 @@ class PaperTest(FixedTest):
             10 * sqrt(problem.dimension) * problem.value_limits[0]
         )
         # Stages share their pulls in GSS-E; if they did not, the worst of them would count.
-        leverage = np.array([float(leverages(problem.matrix, gram)[problem.pairs].max()) for gram in estimate.gram])
-        bounds = [_eigenvalue_bounds(gram) for gram in estimate.gram]
-        condition = max(largest / smallest for smallest, largest in bounds)
-        worst = float(leverage.max()) * (1 + 8 * problem.dimension * EPS * condition)
+        grams = {id(gram): gram for gram in estimate.gram}
+        leverage = max(float(leverages(problem.matrix, gram)[problem.pairs].max()) for gram in grams.values())
+        bounds = {key: _eigenvalue_bounds(gram) for key, gram in grams.items()}
+        condition = max(largest / smallest for smallest, largest in bounds.values())
+        worst = leverage * (1 + 8 * problem.dimension * EPS * condition)
         gap, shortfalls = played_gap(problem, plan.q_values, plan.policy)
-        local = equation_errors(problem, tally, plan, worst, np.array([smallest for smallest, _ in bounds]))
+        local = equation_errors(problem, tally, plan, worst, np.array([bounds[id(gram)][0] for gram in estimate.gram]))
         lost = problem.continuation * shortfalls + 2 * ALLOWANCE * local
         steps = 1.0 if problem.discount is None else problem.value_limits[0]
         correction = 2 * problem.continuation * plan.error_bound + float(lost.sum() * steps)
@@ -116,16 +117,14 @@ def played_gap(problem: Problem, q_values: FloatArray, policy: IntArray) -> tupl
 
     Actions with the same features are one action; without a choice anywhere the gap is inf.
     """
-    everywhere = np.arange(problem.states)
     others = np.where(problem.distinct, q_values, -inf)
     played = np.take_along_axis(q_values, policy[:, :, None], axis=2)[:, :, 0]
+    np.put_along_axis(others, policy[:, :, None], -inf, axis=2)
     features = problem.source.features
-    for stage, actions in enumerate(policy):
-        others[stage, everywhere, actions] = -inf
-        for state in np.flatnonzero(~problem.distinct[everywhere, actions]):
-            # A copy is played: the first action with its features is no other.
-            same = (features[state] == features[state, actions[state]]).all(axis=1)
-            others[stage, state, same] = -inf
+    for stage, state in np.argwhere(~problem.distinct[np.arange(problem.states), policy]):
+        # A copy is played: the first action with its features is no other.
+        same = (features[state] == features[state, policy[stage, state]]).all(axis=1)
+        others[stage, state, same] = -inf
     shortfalls: FloatArray = (q_values.max(axis=2) - played).max(axis=1)
     return float((played - others.max(axis=2)).min()), shortfalls
 
@@ -151,20 +150,16 @@ def equation_errors(problem: Problem, tally: Tally, plan: Plan, leverage: float,
     misfit = (known.error * sqrt(1.1 * dimension) + known.ones) * limits + sum_errors(tally)
     lengths = np.linalg.norm([plan.parameters, plan.value_parameters], axis=2).max(axis=0)
     products = (dimension + 4) * EPS * known.longest * lengths
-    left_over = np.empty(problem.stages)
-    for stage, parameters in enumerate(plan.parameters):
-        pulls = tally.pulls[stage]
-        outcomes = tally.reward_sums[stage] + gamma * (tally.next_counts[stage] @ ahead[stage])
-        left = pulls * (sampled @ parameters) - outcomes
-        rest = np.linalg.norm(sampled.T @ left + parameters / dimension)
-        # ‖Σφ_kc_k‖ in G⁻¹ is at most √t·max|c_k/n_k|: so much for sums over d features and S states; then a sum over k.
-        sizes = abs(sampled) @ np.abs(parameters) + limits[stage]
-        inner = (dimension + problem.states + 8) * EPS * float(sizes.max())
-        outer = (len(pulls) + 4) * EPS * (known.longest * float(np.abs(left).sum()) + lengths[stage])
-        residual = float(rest + outer) / sqrt(smallest[stage])
-        # The values are those of the class up to the error of a product, once for the data and once for the plan.
-        left_over[stage] = residual + sqrt(float(pulls.sum())) * (misfit[stage] + inner + products[stage])
-    errors: FloatArray = sqrt(leverage) * left_over + misfit + 3 * products
+    parameters = plan.parameters.T  # (d, stages); below, pairs are rows and stages columns
+    outcomes = tally.reward_sums + gamma * (tally.next_counts @ ahead[:, :, None])[:, :, 0]
+    left = tally.pulls.T * (sampled @ parameters) - outcomes.T
+    rest = np.linalg.norm(sampled.T @ left + parameters / dimension, axis=0)
+    # ‖Σφ_kc_k‖ in G⁻¹ is at most √t·max|c_k/n_k|: so much for sums over d features and S states; then a sum over k.
+    inner = (dimension + problem.states + 8) * EPS * ((abs(sampled) @ np.abs(parameters)).max(axis=0) + limits)
+    outer = (len(tally.pairs) + 4) * EPS * (known.longest * np.abs(left).sum(axis=0) + lengths)
+    # The values are those of the class up to the error of a product, once for the data and once for the plan.
+    found = (rest + outer) / np.sqrt(smallest) + np.sqrt(tally.pulls.sum(axis=1)) * (misfit + inner + products)
+    errors: FloatArray = sqrt(leverage) * found + misfit + 3 * products
     return errors
 
 

@@ -65,6 +65,7 @@ from bestpolicy.stopping.lemmas.deviations import (
     sample_variances,
     staged_widths,
     sub_gaussian_ellipsoids,
+    sub_gaussian_ellipsoids_by_stage,
     variance_bounds,
     widths,
 )
@@ -74,6 +75,7 @@ from bestpolicy.stopping.rule import FixedTest, Past, Proof, Terms, Verdict
 
 _ROUNDS = 6  # refinements of the range and the variances per check
 _SAME_RANGE, _SAME_VARIANCE = 0.98, 0.95  # a round that leaves as much gains less than it costs; any would be valid
+_CHUNK = 500_000  # entries at a time, where all stages together would fill the memory
 _ALL_PAIRS = 400  # states up to which all differences of two states' values are bounded one by one
 
 
@@ -276,33 +278,38 @@ class Refinement:
     def _ranges(self, carried: FloatArray, omega_spans: FloatArray, errors: FloatArray | None) -> FloatArray:
         """Λ̄ ≥ 1 + γ span(V* of the next stage), (stages,)."""
         problem, values = self.problem, self.propagation.values
-        spans = np.empty(problem.stages)
         rooms = self._quadratic_errors(carried)
-        for stage in range(problem.stages):
-            spread = self._span(carried[:, stage], rooms[:, stage], stage)
-            spans[stage] = spread + omega_spans[stage] + self.rounding.values[stage]
-            if errors is not None:
-                high = np.minimum(values[stage] + errors[stage], problem.value_limits[stage]).max()
-                low = np.maximum(values[stage] - errors[stage], 0.0).min()
-                spans[stage] = min(spans[stage], high - low)
+        spread = [self._spans(carried[:, some], rooms[:, some], some) for some in self._pieces(problem.states**2)]
+        spans = np.concatenate(spread) + omega_spans + self.rounding.values
+        if errors is not None:
+            high = np.minimum(values + errors, problem.value_limits[:, None]).max(axis=1)
+            low = np.maximum(values - errors, 0.0).min(axis=1)
+            spans = np.minimum(spans, high - low)
         ahead = self.propagation.following(np.clip(spans, 0.0, None) + 8 * EPS * problem.value_limits)
         ranges: FloatArray = (1 + problem.continuation * ahead) * (1 + 8 * EPS)
         return ranges
 
-    def _span(self, metrics: FloatArray, rooms: FloatArray, stage: int) -> float:
-        """max_{s,s'} V̂(s) - V̂(s') + w(ψ(s) - ψ(s')) at one stage."""
-        values, directions = self.propagation.values[stage], self.propagation.value_directions[stage]
+    def _pieces(self, entries: int) -> list[slice]:
+        """Cut the stages into pieces with so few entries, given those of a stage, that they stay in the cache."""
+        step = max(1, _CHUNK // entries)
+        return [slice(start, start + step) for start in range(0, self.problem.stages, step)]
+
+    def _spans(self, metrics: FloatArray, rooms: FloatArray, some: slice) -> FloatArray:
+        """max_{s,s'} V̂(s) - V̂(s') + w(ψ(s) - ψ(s')) at some stages."""
+        values, directions = self.propagation.values[some], self.propagation.value_directions[some]
+        spans: FloatArray
         if self.problem.states <= _ALL_PAIRS:
-            best = np.full((len(values), len(values)), np.inf)
+            best = np.full((*values.shape, values.shape[1]), np.inf)
             for metric, room in zip(metrics, rooms, strict=True):
-                inner = directions @ metric @ directions.T
-                norms = inner.diagonal() + room / 2
-                np.minimum(best, norms[:, None] + norms - 2 * inner, out=best)
+                inner = directions @ metric @ directions.swapaxes(1, 2)
+                norms = np.einsum("hss->hs", inner) + room[:, None] / 2
+                np.minimum(best, norms[:, :, None] + norms[:, None, :] - 2 * inner, out=best)
             distances = np.sqrt(np.clip(best, 0.0, None))
-            return float((values[:, None] - values + distances).max())
-        # The triangle inequality through the mean costs at most a factor 2 of the widths.
-        radius = widths(metrics, directions)
-        return float((values + radius).max() - (values - radius).min())
+            spans = (values[:, :, None] - values[:, None, :] + distances).max(axis=(1, 2))
+        else:  # the triangle inequality through the mean costs at most a factor 2 of the widths
+            radius = widths(metrics, directions)
+            spans = (values + radius).max(axis=1) - (values - radius).min(axis=1)
+        return spans
 
     def _quadratic_errors(self, carried: FloatArray) -> FloatArray:
         """What sums of a few products ψᵀMψ', or covariances of ψ over S states, may be off by, (m, stages)."""
@@ -331,18 +338,19 @@ class Refinement:
             drift = np.minimum(drift, np.sqrt(self.correction * crude))
         return drift
 
-    @cached_property
-    def _covariances(self) -> FloatArray:
-        """Observed covariances of the direction of S' at every stage and pair, (stages, K, d, d)."""
-        stages, pairs, _ = self.laws.shape
+    def _covariances(self, some: slice) -> FloatArray:
+        """Observed covariances of the direction of S' at some stages and every pair, (stages, K, d, d)."""
+        laws, rows = self.laws[some], self._next_directions[some]
         dimension = self.problem.dimension
-        covariances = np.zeros((stages, pairs, dimension, dimension))
-        for stage, rows in enumerate(self.propagation.following(self.propagation.value_directions)):
-            law, outer = self.laws[stage], (rows[:, :, None] * rows[:, None, :]).reshape(len(rows), -1)
-            means = law @ rows
-            squares = (law @ outer).reshape(-1, dimension, dimension)
-            covariances[stage] = squares - means[:, :, None] * means[:, None, :]
-        return covariances
+        outer = (rows[:, :, :, None] * rows[:, :, None, :]).reshape(*rows.shape[:2], -1)
+        means, second = laws @ rows, (laws @ outer).reshape(*laws.shape[:2], dimension, dimension)
+        second -= means[:, :, :, None] * means[:, :, None, :]
+        return second
+
+    @cached_property
+    def _next_directions(self) -> FloatArray:
+        """ψ(s) at the stage that follows, (stages, S, d)."""
+        return self.propagation.following(self.propagation.value_directions)
 
     def _linear_deviation(self, carried: FloatArray) -> FloatArray:
         """Largest standard deviation of ψ(S')ᵀx over an ellipsoid, √λ_max(M·Cov), (stages, K)."""
@@ -351,7 +359,10 @@ class Refinement:
         rooms = self._quadratic_errors(carried[smallest : smallest + 1])[0]
         values, vectors = np.linalg.eigh(self.propagation.following(carried[smallest]))
         root = (vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :])[:, None]
-        largest = np.linalg.eigvalsh(root.swapaxes(2, 3) @ self._covariances @ root)[..., -1]
+        largest = np.empty(self.laws.shape[:2])
+        for some in self._pieces(self.laws.shape[1] * self.problem.dimension**2):
+            shapes = root[some].swapaxes(2, 3) @ self._covariances(some) @ root[some]
+            largest[some] = np.linalg.eigvalsh(shapes)[..., -1]
         largest = largest + self.propagation.following(rooms)[:, None]
         deviations: FloatArray = np.sqrt(np.clip(largest, 0.0, None))
         return deviations
@@ -393,23 +404,14 @@ class Refinement:
     def _kernel_errors(self, kernel: EstimatedKernel) -> FloatArray:
         """Bounds on max_s ‖p̂ - p‖₁ along the policy, (stages,)."""
         problem, rule, played = self.problem, self.rule, self.propagation.played
-        everywhere = np.arange(problem.states)
-        mass = np.array([kernel.negative_mass[h, everywhere, row] for h, row in enumerate(self.propagation.policy)])
+        mass = kernel.played_mass(self.propagation.policy)
         trivial: FloatArray = 2 + 2 * mass.max(axis=1) + self.rounding.rows
         if rule.split.kernel == 0:
             return trivial
         spread = dominating_moments(self.model.sampled, self.evidence.inverse_squares)
         log_count = problem.states * log(2) + log(problem.stages)
-        distances = np.empty(problem.stages)
-        for stage in range(problem.stages):
-            one = slice(stage, stage + 1)
-            metrics = sub_gaussian_ellipsoids(
-                rule.prior.stage(stage),
-                self.model.gram_inverse[one],
-                spread[one],
-                log_count,
-                rule.delta * rule.split.kernel,
-                self.model.defect,
-            )
-            distances[stage] = widths(metrics[:, 0], played[stage]).max() + self.rounding.rows[stage]
-        return np.minimum(trivial, distances)
+        metrics = sub_gaussian_ellipsoids_by_stage(
+            rule.prior, self.model.gram_inverse, spread, log_count, rule.delta * rule.split.kernel, self.model.defect
+        )
+        distances: FloatArray = np.minimum(trivial, widths(metrics, played).max(axis=1) + self.rounding.rows)
+        return distances

@@ -185,7 +185,7 @@ class Samples:
         cells, counts = node.array("cells", "i", (None,)), node.array("counts", "i", (None,))
         if len(cells) != len(counts) or (np.diff(cells) <= 0).any() or (cells < 0).any() or (cells >= size).any():
             raise Rejected("the cells of the counts are not strictly increasing indices")
-        if (counts < 1).any() or counts.sum(dtype=np.float64) > 1e17:
+        if (counts < 1).any() or counts.sum(dtype=np.float64) > min(1e17 * case.stages, 2.0**62):
             raise Rejected("a count of samples is not positive, or too large")
 
         def spread(values: NDArray[np.generic]) -> Floats:

@@ -121,15 +121,6 @@ class Prior:
         factors: FloatArray = FACTORS[: len(self.shares)]
         return factors
 
-    def stage(self, index: int) -> Prior:
-        """Return the prior of one stage alone."""
-        return self._stages[index]
-
-    @cached_property
-    def _stages(self) -> list[Prior]:
-        each = [slice(index, index + 1) for index in range(len(self.base))]
-        return [Prior(self.base[one], self.capacity, self.largest[one], self.shares) for one in each]
-
     def around(self, distance: float) -> Prior:
         """Return the prior for features that are up to `distance` away from those it was made for."""
         if distance == 0:
@@ -156,13 +147,18 @@ class Prior:
         return raised
 
     @cached_property
-    def condition(self) -> float:
-        """Condition number of Γ_0, the worst of all stages."""
+    def conditions(self) -> FloatArray:
+        """Condition number of Γ_0, (stages,)."""
         values = np.linalg.eigvalsh(self.base)
         least = np.maximum(values[:, 0] - 8 * values.shape[1] * EPS * values[:, -1], 0.0)
         with np.errstate(divide="ignore"):
-            ratios = values[:, -1] / least
-        return float(ratios.max())
+            ratios: FloatArray = values[:, -1] / least
+        return ratios
+
+    @property
+    def condition(self) -> float:
+        """Condition number of Γ_0, the worst of all stages."""
+        return float(self.conditions.max())
 
     @cached_property
     def accuracy(self) -> float:
@@ -231,6 +227,38 @@ def sub_gaussian_ellipsoids(
     eigenvalues = prior.eigenvalues(spread)
     radii = 2 * (np.log(1 / (prior.shares * delta)) + log_count) + prior.log_determinants(eigenvalues)
     return _shaped(prior, gram_inverse, spread, eigenvalues, radii, defect)
+
+
+def sub_gaussian_ellipsoids_by_stage(
+    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, log_count: float, delta: float, defect: float = 0.0
+) -> FloatArray:
+    """Matrices M of Lemma S for every stage by itself, as if there were no other, (scales kept, stages, d, d).
+
+    The parameters are those of `sub_gaussian_ellipsoids`, and so are the results for each stage alone; but thousands
+    of stages are done together.
+    """
+    stages, dimension, _ = prior.base.shape
+    root, factors = prior._inverse_root, prior.factors
+    accuracies = 8 * dimension * EPS * prior.conditions
+    values = np.clip(np.linalg.eigvalsh(root @ spread @ root.swapaxes(1, 2)), 0.0, None)
+    eigenvalues = values + (accuracies * values.max(axis=1))[:, None]
+    log_determinants = np.log1p(eigenvalues[..., None] / factors).sum(axis=1)
+    radii = 2 * (np.log(1 / (prior.shares * delta)) + log_count) + log_determinants
+    volumes = np.log(radii) * dimension + np.log(factors + eigenvalues[..., None]).sum(axis=1)
+    kept = np.argsort(volumes, axis=1)[:, :_KEPT]
+    chosen, radii = factors[kept], np.take_along_axis(radii, kept, axis=1)
+    most = eigenvalues.max(axis=1)
+    least = np.maximum(eigenvalues.min(axis=1) - 2 * accuracies * most, 0.0)
+    conditions = prior.conditions[:, None] * (chosen + most[:, None]) / (chosen + least[:, None])
+    growth = (1 + np.sqrt(conditions) * defect) ** 2 * (1 + (_FUNCTIONS + dimension) * EPS)
+    unit = (6 * dimension + 10) * EPS * (gram_inverse**2).sum(axis=(1, 2))
+    ellipsoids = np.empty((kept.shape[1], stages, dimension, dimension))
+    for position, ellipsoid in enumerate(ellipsoids):
+        inner = chosen[:, position, None, None] * prior.base + spread
+        ellipsoid[...] = gram_inverse @ inner @ gram_inverse
+        np.einsum("hdd->hd", ellipsoid)[...] += (unit * np.sqrt((inner**2).sum(axis=(1, 2))))[:, None]
+        ellipsoid *= (radii * growth)[:, position, None, None]
+    return ellipsoids
 
 
 def bernstein_ellipsoids(

@@ -44,6 +44,7 @@ _DENSE_STATES = 200  # states up to which |P̂| is kept and systems of that size
 _CHUNK = 250_000  # entries at a time: they stay in the cache
 _SAFETY = 1e-9  # relative distance that strict inequalities have to keep from rounding
 _MAX_IMPROVEMENTS = 30
+_HOPELESS = 1e150  # bounds on values beyond it say nothing, and their squares would overflow
 
 
 class EstimatedKernel:
@@ -160,10 +161,16 @@ class EstimatedKernel:
         largest = float(np.abs(gains[:, self.problem.mask]).max())
         if self.problem.horizon is not None:
             values = np.zeros((self.problem.stages + 1, self.problem.states))
+            allowed = np.where(self.problem.mask, gains, -np.inf)
+            after = values[-1]
             for stage in reversed(range(self.problem.stages)):
-                best = self.backup(stage, gains[stage], values[stage + 1]).max(axis=1)
-                room = self._rounding(stage, largest, values[stage + 1]) if values[stage + 1].any() else 0.0
-                values[stage] = np.clip(best + room, 0.0, None) * (1 + _SAFETY)
+                top = float(after.max())
+                if not top < _HOPELESS:  # the next products might overflow; nobody is helped by such a bound
+                    return None
+                best = (allowed[stage] + self.absolute(stage, after)).max(axis=1)
+                room = float(self._unit[stage]) * top + 4 * EPS * largest if top > 0 else 0.0
+                after = values[stage]
+                np.multiply(np.maximum(best + room, 0.0), 1 + _SAFETY, out=after)
             return values[:-1]
         if not np.isfinite(largest) or self.contraction is None:
             return None
@@ -184,18 +191,23 @@ class EstimatedKernel:
 
         ω(s) ≥ γp̂(s,π)ω, so ω⁻ ≤ γ|p̂|ω⁻ + γp̂⁻|ω|: zero if P̂ ≥ 0, and small with the negative mass of the played rows.
         """
-        everywhere = np.arange(self.problem.states)
-        mass = np.array([self.negative_mass[h, everywhere, policy[h]] for h in range(self.problem.stages)])
+        mass = self.played_mass(policy)
         if self.problem.horizon is None:
             assert self.contraction is not None
             weights, shrinkage = self.contraction
             ratio = float((mass[0] / shrinkage).max()) * float(weights.max())
             return np.minimum(largest, (1 + _SAFETY) * self.problem.continuation * ratio * largest)
-        parts = np.zeros(self.problem.stages + 1)
+        parts = np.zeros(self.problem.stages)
+        added, total = mass[:-1] * largest[1:, None], 1 + 2 * mass + rows[:, None]
         for stage in reversed(range(self.problem.stages - 1)):
-            total = 1 + 2 * mass[stage] + rows[stage]
-            parts[stage] = (mass[stage] * largest[stage + 1] + total * parts[stage + 1]).max()
-        return np.minimum(largest, (1 + _SAFETY) * parts[:-1])
+            # Larger ones than `largest` are of no use, and might overflow.
+            parts[stage] = min((added[stage] + total[stage] * parts[stage + 1]).max(), _HOPELESS)
+        return np.minimum(largest, (1 + _SAFETY) * parts)
+
+    def played_mass(self, policy: IntArray) -> FloatArray:
+        """Negative mass of the rows that a policy plays, (stages, S)."""
+        mass: FloatArray = np.take_along_axis(self.negative_mass, policy[:, :, None], axis=2)[:, :, 0]
+        return mass
 
     def _improved(self, gains: FloatArray) -> FloatArray:
         """Approximate fixed point of v = max_a{gains + γ|P̂|v}, clipped at 0, by policy iteration (discounted)."""
@@ -246,16 +258,19 @@ class Propagation:
             return staged
         return np.concatenate([staged[1:], np.zeros_like(staged[:1])])
 
-    def directions(self, stage: int, vectors: FloatArray) -> FloatArray:
-        """What the values of vectors (n, d) at a stage depend on: y over all stages, (n, stages, d)."""
+    def directions(self, stages: IntArray, vectors: FloatArray) -> FloatArray:
+        """What the values of vectors (n, d) at their stages (n,), in order, depend on: y, (n, stages, d)."""
         if self.problem.horizon is None:
             response: FloatArray = vectors @ self._links[0]
             return response[:, None, :]
-        directions = np.zeros((len(vectors), self.problem.stages, self.problem.dimension))
-        for later in range(stage, self.problem.stages):
-            directions[:, later] = vectors
-            vectors = vectors @ self._links[later]
-        return directions
+        found = np.zeros((len(vectors), self.problem.stages, self.problem.dimension))
+        before = 0
+        for stage, begun in enumerate(np.searchsorted(stages, np.arange(self.problem.stages), side="right")):
+            found[before:begun, stage] = vectors[before:begun]
+            if begun and stage + 1 < self.problem.stages:  # all that have begun go on together
+                found[:begun, stage + 1] = found[:begun, stage] @ self._links[stage]
+            before = begun
+        return found
 
     @cached_property
     def gap_directions(self) -> FloatArray:
@@ -346,7 +361,7 @@ def propagate(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntAr
         problem=problem,
         policy=policy,
         values=np.einsum("hsd,hd->hs", played, parameters),
-        q_values=np.stack([problem.features @ row for row in parameters]),
+        q_values=(parameters @ problem.features.reshape(-1, problem.dimension).T).reshape(-1, *problem.mask.shape),
         played=played,
         parameters=parameters,
         _links=links,
