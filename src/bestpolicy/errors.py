@@ -6,7 +6,7 @@
     ├── InvalidInput (ValueError)       what was given cannot be right; the message says what to do
     ├── ConvergenceError                a numerical method could not reach the precision that was asked of it
     ├── StoreError                      a file of studies cannot be read or written
-    └── SimulatorError                  the user's simulator failed at a pair; `partial` keeps what it had measured
+    └── SimulatorError                  the user's simulator or its workers failed; `partial` keeps what was measured
 
 A spent budget is an outcome of a run, not an exception.
 """
@@ -40,7 +40,7 @@ class StoreError(BestPolicyError):
 
 
 class SimulatorError(BestPolicyError):
-    """The simulator failed at a (state, action) pair.
+    """The simulator failed at a (state, action) pair, or the workers that it runs on did.
 
     Attributes
     ----------
