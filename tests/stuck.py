@@ -33,7 +33,7 @@ class Stuck(bp.ExactSimulator):
             (self.folder / f"stuck-{os.getpid()}").touch()
             # On Linux in code that lets no other thread of the process run.
             ctypes.PyDLL(None).sleep(600) if sys.platform == "linux" else time.sleep(600)
-        (self.folder / f"answer-{pulls.total}-{time.monotonic_ns()}").touch()
+        (self.folder / f"answer-{pulls.total}-{os.getpid()}-{time.monotonic_ns()}").touch()
         return super().sample(pulls, rng)
 
 

@@ -7,7 +7,7 @@
     │   └── TooLarge                    a file asks for more memory or work than it may (`limit_gb`)
     ├── ConvergenceError                a numerical method could not reach the precision that was asked of it
     ├── StoreError                      a file of studies cannot be read or written
-    └── SimulatorError                  the user's simulator failed at a pair; `partial` keeps what it had measured
+    └── SimulatorError                  the user's simulator or its workers failed; `partial` keeps what was measured
 
 A spent budget is an outcome of a run, not an exception.
 """
@@ -47,7 +47,7 @@ class StoreError(BestPolicyError):
 
 
 class SimulatorError(BestPolicyError):
-    """The simulator failed at a (state, action) pair.
+    """The simulator failed at a (state, action) pair, or the workers that it runs on did.
 
     Attributes
     ----------
