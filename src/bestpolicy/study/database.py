@@ -95,7 +95,9 @@ class Database:
         try:
             with self.errors():
                 self._connection = (
-                    self._hardened(sqlite3.connect(self.path, isolation_level=None)) if write else self._open_to_read()
+                    self._hardened(sqlite3.connect(self.path, isolation_level=None, check_same_thread=False))
+                    if write
+                    else self._open_to_read()
                 )
                 if not write:
                     steps = iter(range(_STEPS // 10**6))
