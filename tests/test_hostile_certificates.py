@@ -20,7 +20,7 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.certificate import make_certificate
-from bestpolicy.errors import InvalidInput
+from bestpolicy.errors import InvalidInput, TooLarge
 from bestpolicy.verification import protocol, verify, verify_text
 from bestpolicy.verification.reading import VERSION, Budget, Node, digest
 from tests.models import random_mdp
@@ -159,6 +159,17 @@ def bent_arrays(values):
             yield np.full_like(values, number)
 
 
+def test_indices_that_increase_only_by_overflow():
+    for path, words in (("pairs", "'pairs' is not a list"), ("cells", "cells of the counts")):
+        document = deepcopy(KEPT["lag-T"])
+        node = document["proof"]["samples"][path]
+        values = np.frombuffer(contents(node), "<i8").copy()
+        values[1:3] = np.iinfo(np.int64).max, -2
+        assert (np.diff(values) > 0).all()
+        node["data"] = base64.b64encode(zlib.compress(values.tobytes())).decode()
+        assert words in str(outcome(text_of(document)))
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_no_byte_can_be_bent(name):
     text, rng = json.dumps(KEPT[name], indent=1).encode(), np.random.default_rng(0)
@@ -211,7 +222,7 @@ def test_the_limit_can_be_chosen(tmp_path):
     file = tmp_path / "certificate.json"
     file.write_text(json.dumps(KEPT["tight"]))
     assert verify(file, limit_gb=0.01).valid
-    with pytest.raises(InvalidInput, match=r"limit_gb must be larger.*GB of memory"):
+    with pytest.raises(TooLarge, match=r"limit_gb must be larger.*GB of memory"):
         verify(file, limit_gb=1e-5)
     assert_one_error_line(run("verify", file, "--limit-gb", 1e-5), "--limit-gb must be larger")
     assert run("verify", file, "--limit-gb", 5).returncode == 0

@@ -16,7 +16,7 @@ FEATURES = np.eye(4).reshape(2, 2, 4)
         ({"discount": 1.0}, "give a horizon instead"),
         ({"discount": 0.0}, "strictly between 0 and 1"),
         ({"discount": float("nan")}, "strictly between 0 and 1"),
-        ({"discount": "high"}, "number in"),
+        ({"discount": "high"}, "discount must be"),
         ({}, "Got neither"),
         ({"discount": 0.9, "horizon": 3}, "Got both"),
         ({"horizon": 0}, "at least 1"),

@@ -42,7 +42,7 @@ from bestpolicy.verification.protocol import Spending
 from bestpolicy.verification.reading import Rejected, parse
 from bestpolicy.verification.regression import Regression
 from bestpolicy.verification.rounding import exact_product
-from bestpolicy.verification.tight import _Rounds, rounding_of_f
+from bestpolicy.verification.tight import Rounds, rounding_of_f
 from tests.models import first_test, near_tie, paper_check, random_mdp, tabular_mdp
 from tests.test_certificate import verdict_on
 
@@ -489,26 +489,15 @@ def documents():
         mdp = dyadic_mdp(1, dimension=4, discount=options.get("discount", 0.9), horizon=options.get("horizon"))
         problem = badly_conditioned(mdp.problem, options["shift"]) if "shift" in options else mdp.problem
         rule, evidence = rule_and_evidence(mdp, problem, 10**11, 0, weighted="weighted" in options, explored=0.0)
-        rule = replace(rule, value_span=5.0 if name == "patient" else inf)
+        span = 5.0 if name == "patient" else inf
+        rule = replace(rule, value_span=span)
         verdict = rule.look(evidence)
-        study = bp.Study(problem, epsilon=0.1, delta=0.05, algorithm=Tight(lag_share=0.0), seed=0)
-        check = replace(
-            run_to_the_first_check(study, mdp),
-            policy=verdict.policy,
-            epsilon=verdict.epsilon,
-            proof=rule.proof(evidence),
-        )
-        result = replace(study.result(), samples=10**12, rounds=10**12 // problem.stages)
-        result = replace(result, policy=verdict.policy, epsilon=verdict.epsilon, checks=(check,))
+        study = bp.Study(problem, epsilon=0.1, delta=0.05, algorithm=Tight(lag_share=0.0, value_span=span), seed=0)
+        check = replace(verdict.check(evidence.tally, 0.1), proof=rule.proof(evidence))
+        result = replace(study.result(), samples=10**12, rounds=10**12 // problem.stages, certified=check.passed)
+        result = replace(result, policy=check.policy, epsilon=check.epsilon, rule=check.rule, checks=(check,))
         found[name] = (make_certificate(result), rule, evidence, verdict)
     return found
-
-
-def run_to_the_first_check(study, mdp):
-    simulator = bp.ExactSimulator(mdp)
-    for query in study.ask():
-        study.tell(query, simulator.sample(query.pulls, query.rng()))
-    return study.result().checks[-1]
 
 
 KINDS = ["discounted", "weighted", "patient", "condition 1e11", "episodic"]
@@ -519,7 +508,7 @@ KINDS = ["discounted", "weighted", "patient", "condition 1e11", "episodic"]
 def test_the_checker_is_not_less_strict_than_the_run(documents, kind, fixed):
     document, rule, evidence, verdict = documents[kind]
     case, model = read(document)
-    rounds = _Rounds(model, verdict.policy, Spending(None, 0.1, 0.1, 0.1, 0.0), fixed)
+    rounds = Rounds(model, verdict.policy, Spending(None, 0.1, 0.1, 0.1, 0.0), fixed)
     margins = margins_of(rule, evidence, verdict)
     assert (rounds.margins >= margins / ALLOWANCE).all()
     # What the run claims is confirmed in spite of two roundings: its margin is three of the checker's.

@@ -160,6 +160,24 @@ def test_slow_workers_overlap():
     assert next(calls) >= 4
 
 
+def test_a_polite_stop_begins_nothing_more():
+    """As the command line does at the first Ctrl-C: what is in flight is answered, and nothing else is begun."""
+    calls = count()
+    study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, seed=0, calls_per_query=1)
+
+    class Stopping(bp.ExactSimulator):
+        def sample(self, pulls, rng):
+            next(calls)
+            study.request_stop()
+            return super().sample(pulls, rng)
+
+    waiting = len(study.ask())
+    result = bp.drive(study, Stopping(MDP), executor=ThreadPoolExecutor(2))
+    begun = next(calls)
+    assert result.outcome == "interrupted"
+    assert result.samples == begun < waiting
+
+
 @pytest.mark.study
 def test_workers_killed_again_and_again_do_not_change_the_answer(tmp_path):
     """SIGKILL to a random worker now and then, with a store: the same bits as without workers."""

@@ -265,9 +265,10 @@ def test_a_study_that_let_go_of_its_file_takes_it_again(expected, tmp_path):
 
 def test_a_study_that_nobody_has_any_more_frees_its_file(tmp_path):
     store = tmp_path / "run.db"
-    study = bp.Study(MDP.problem, **SETTINGS, store=store)
-    query = study.ask()[0]
-    study.tell(query, bp.ExactSimulator(MDP).sample(query.pulls, query.rng()))
+    with bp.Study(MDP.problem, **SETTINGS, store=store) as study:
+        query = study.ask()[0]
+        study.tell(query, bp.ExactSimulator(MDP).sample(query.pulls, query.rng()))
+    study = bp.Study.resume(store)
     study.mine = study  # a circle
     del study
     gc.collect()

@@ -6,8 +6,9 @@ A certificate is one JSON file:
 - ``claim``: the policy, the certified and the asked ε, δ, the theorem;
 - ``proof``: the sums over samples that the theorem looks at, the coordinates and the design of the run, and what had to
   be fixed before the samples (the prior; for Theorems P and F the function V; which share of δ it may spend);
-- ``run``: algorithm, parameters, seed, samples, versions, and ``attempts``, the number of studies of this problem that
-  the store held: with several, δ holds for each of them and not for the best of them;
+- ``run``: algorithm, parameters, seed, samples, versions; ``attempts``, the number of studies of this problem that the
+  store held: with several, δ holds for each of them and not for the best of them; and, if the study keeps one, the
+  ``chain`` of hashes over all that its file holds: ``root``, ``head`` and the number of ``rows``;
 - ``assumptions``: what the guarantee rests on, and which of it was checked;
 - ``sha256`` of all that, in canonical form.
 
@@ -37,7 +38,7 @@ from bestpolicy.problem.units import Units
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.verification import verify_text
-from bestpolicy.verification.claim import CHECKED
+from bestpolicy.verification.claim import CHECKED, reached, rule_name
 from bestpolicy.verification.protocol import THEOREMS
 from bestpolicy.verification.reading import FORMAT, VERSION, digest
 
@@ -124,12 +125,12 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "policy": _encoded(check.policy, "<i8"),
             "epsilon": result.epsilon,
             "asked_epsilon": result.asked_epsilon,
-            "asked_was_certified": result.certified,
+            "asked_was_certified": reached(result.epsilon, result.asked_epsilon),
             "delta": result.delta,
             "reward_scale": settings.units.reward_scale,
             "reward_offset": settings.units.reward_offset,
             "theorem": theorem,
-            "rule": result.rule,
+            "rule": rule_name(theorem, problem.horizon is not None, result.epsilon),
         },
         "proof": {} if theorem == "no choice" else _proof(problem, proof, settings.parameters),
         "run": {

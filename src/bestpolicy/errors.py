@@ -4,6 +4,7 @@
 
     BestPolicyError
     ├── InvalidInput (ValueError)       what was given cannot be right; the message says what to do
+    │   └── TooLarge                    a file asks for more memory or work than it may (`limit_gb`)
     ├── ConvergenceError                a numerical method could not reach the precision that was asked of it
     ├── StoreError                      a file of studies cannot be read or written
     └── SimulatorError                  the user's simulator failed at a pair; `partial` keeps what it had measured
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+LIMIT_GB = 1.0  # what a stranger's file may ask for; about a minute of work comes with each GB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +32,10 @@ class BestPolicyError(Exception):
 
 class InvalidInput(BestPolicyError, ValueError):
     """The input cannot be right. The message says what was expected, what came, and what to do."""
+
+
+class TooLarge(InvalidInput):
+    """A file asks for more memory or work than files may. Whoever trusts it raises `limit_gb`."""
 
 
 class ConvergenceError(BestPolicyError):
@@ -78,4 +85,4 @@ def plain(text: object) -> str:
     return "".join(shown)
 
 
-__all__ = ["BestPolicyError", "ConvergenceError", "InvalidInput", "SimulatorError", "StoreError"]
+__all__ = ["BestPolicyError", "ConvergenceError", "InvalidInput", "SimulatorError", "StoreError", "TooLarge"]

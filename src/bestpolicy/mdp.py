@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import Array, FloatArray, IntArray, as_floats
+from bestpolicy._numerics.inputs import number, of_type
 from bestpolicy._numerics.reproducible import ordered_product
 from bestpolicy.diagnostics.assumptions import check_features, check_model, require
 from bestpolicy.errors import InvalidInput
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import read_arrays, write_arrays
+from bestpolicy.problem.problem import HUGE
 
 _KEPT_ENTRIES = 2_000_000  # of a table of transition probabilities: larger ones are made anew where they are needed
 
@@ -40,8 +42,9 @@ class LinearMDP:
 
     def __init__(self, problem: Problem, *, theta: ArrayLike, mu: ArrayLike, name: str = "model") -> None:
         self.problem = problem
+        of_type("problem", problem, Problem)
         self.theta, self.mu = stage_parameters(problem, theta, mu)
-        self.name = name
+        self.name = str(name)
         require(check_features(problem) + check_model(problem, self.theta, self.mu))
 
     def __repr__(self) -> str:
@@ -141,7 +144,7 @@ class LinearMDP:
     def is_near_optimal(self, policy: ArrayLike, epsilon: float) -> bool:
         """Whether the policy is in Π_ε; losses below the precision of the computation count as 0."""
         slack = self.plan.error_bound + self.evaluate(policy).error_bound
-        return self.loss(policy) <= epsilon + slack
+        return self.loss(policy) <= number("epsilon", epsilon, infinite=True) + slack
 
     @cached_property
     def variances(self) -> FloatArray:
@@ -165,9 +168,14 @@ class LinearMDP:
         write_arrays(path, self.problem, theta=self._unstaged(self.theta), mu=self._unstaged(self.mu))
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> LinearMDP:
-        """Read a model from an ``.npz`` file with features, theta, mu, discount or horizon, and optionally mask."""
-        problem, theta, mu = read_arrays(path)
+    def load(cls, path: str | PathLike[str], *, max_bytes: int | None = None) -> LinearMDP:
+        """Read a model from an ``.npz`` file with features, theta, mu, discount or horizon, and optionally mask.
+
+        A file that unpacks to more than `max_bytes` is refused before anything is unpacked; so is one whose model would
+        take a long time to check. The limit is 1 GiB by default, or what the environment variable
+        ``BESTPOLICY_MAX_MODEL_BYTES`` says, for the command line, too.
+        """
+        problem, theta, mu = read_arrays(path, max_bytes)
         if theta is None or mu is None:
             raise InvalidInput(
                 f"{path} lacks theta or mu, so it describes a problem, not a model to simulate. Add them; or wrap a "
@@ -201,6 +209,8 @@ def stage_parameters(problem: Problem, theta: ArrayLike, mu: ArrayLike) -> tuple
             raise InvalidInput(f"{name} must have shape ({letters}) = {expected}. Got {array.shape} instead.{hint}")
         if not np.isfinite(array).all():
             raise InvalidInput(f"{name} must be finite. Entry {tuple(np.argwhere(~np.isfinite(array))[0])} is not.")
+        if max(array.max(), -array.min()) > HUGE:
+            raise InvalidInput(f"{name} must be of moderate size, up to {HUGE:g}. Scale it, or the features.")
         staged.append(array.reshape(problem.stages, *(sizes[axis] for axis in own_axes)))
     return staged[0], staged[1]
 

@@ -15,9 +15,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
+from bestpolicy._numerics.arrays import FloatArray, IntArray, as_numbers, as_whole, frozen
+from bestpolicy._numerics.inputs import of_type
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
+
+_MOST = 2**62  # samples: any two such numbers can be added up
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +39,14 @@ class Pulls:
     counts: IntArray
 
     def __post_init__(self) -> None:
-        pairs = np.asarray(self.pairs, dtype=np.int64)
-        counts = np.asarray(self.counts, dtype=np.int64)
-        if pairs.ndim != 1 or counts.ndim != 2 or counts.shape[1] != len(pairs):
+        pairs, counts = as_whole("pairs", self.pairs), as_whole("counts", self.counts)
+        if pairs.ndim != 1:
+            raise InvalidInput(f"pairs must have shape (K,). Got {pairs.shape} instead.")
+        if counts.ndim != 2 or counts.shape[1] != len(pairs):
             raise InvalidInput(f"counts must have shape (stages, {len(pairs)}). Got {counts.shape} instead.")
-        if (np.diff(pairs) <= 0).any() or (counts < 0).any():
+        if (np.diff(pairs) <= 0).any() or (pairs < 0).any() or (counts < 0).any():
             raise InvalidInput("pairs must be strictly increasing and counts must not be negative.")
+        _require_countable("counts", counts)
         object.__setattr__(self, "pairs", frozen(pairs))
         object.__setattr__(self, "counts", frozen(counts))
 
@@ -138,8 +143,13 @@ class Tally:
     squared_rewards: FloatArray
 
     def __post_init__(self) -> None:
-        pairs, counts = (_as_whole(name, getattr(self, name)) for name in ("pairs", "next_counts"))
-        rewards, squares = (_as_real(name, getattr(self, name)) for name in ("next_rewards", "squared_rewards"))
+        pairs, counts = (
+            as_whole(f"{name} of a tally", getattr(self, name), floats=False) for name in ("pairs", "next_counts")
+        )
+        rewards, squares = (
+            as_numbers(f"{name} of a tally", getattr(self, name)).astype(np.float64, copy=False)
+            for name in ("next_rewards", "squared_rewards")
+        )
         if pairs.ndim != 1 or (pairs[1:] <= pairs[:-1]).any() or (len(pairs) and pairs[0] < 0):
             raise InvalidInput("the pairs of a tally must be flat pair indices, strictly increasing.")
         if counts.ndim != 3 or counts.shape[1] != len(pairs):
@@ -160,7 +170,8 @@ class Tally:
         """Refuse sums that no samples with rewards in [0, 1] have."""
         counts, rewards, squares = self.next_counts, self.next_rewards, self.squared_rewards
         if counts.min(initial=0) < 0:
-            raise InvalidInput("a tally has a negative count.")
+            raise InvalidInput("next_counts of a tally has a negative count.")
+        _require_countable("next_counts", counts)
         # Not-a-number fails every comparison, so it is caught as well.
         if not (rewards.min(initial=0.0) >= 0 and (counts * (1 + _SLACK) - rewards).min(initial=0.0) >= 0):
             raise InvalidInput("the tally has rewards that are not in [0, 1]. Map them there affinely, do not clip.")
@@ -187,8 +198,9 @@ class Tally:
     @classmethod
     def empty(cls, problem: Problem, pairs: ArrayLike = ()) -> Tally:
         """Return a tally without samples (of the given pairs)."""
-        index = np.asarray(pairs, dtype=np.int64)
-        shape = (problem.stages, len(index), problem.states)
+        of_type("problem", problem, Problem)
+        index = as_whole("pairs", pairs).ravel()
+        shape = (problem.stages, index.size, problem.states)
         return cls._trusted(index, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape[:2]))
 
     @classmethod
@@ -202,11 +214,15 @@ class Tally:
         stages: ArrayLike | int = 0,
     ) -> Tally:
         """Count samples that were drawn one by one; all arrays have the same length n."""
-        s, a, next_s = (_whole_numbers(x) for x in (states, actions, next_states))
-        r = np.asarray(rewards, dtype=np.float64).ravel()
+        of_type("problem", problem, Problem)
+        given = {"states": states, "actions": actions, "next_states": next_states, "stages": stages}
+        s, a, next_s, h = (as_whole(name, value).ravel() for name, value in given.items())
+        r = as_numbers("rewards", rewards).astype(np.float64, copy=False).ravel()
         if not len(s) == len(a) == len(r) == len(next_s):
             raise InvalidInput("states, actions, rewards and next_states must have the same length.")
-        h = np.broadcast_to(_whole_numbers(stages), len(s))
+        if len(h) not in (1, len(s)):
+            raise InvalidInput(f"stages must be one number, or {len(s)} as there are states. Got {len(h)} instead.")
+        h = np.broadcast_to(h, len(s))
         for name, index, size in (
             ("states", s, problem.states),
             ("actions", a, problem.actions),
@@ -230,8 +246,12 @@ class Tally:
         )
 
     def __add__(self, other: Tally) -> Tally:
+        if not isinstance(other, Tally):
+            return NotImplemented
         if self.next_counts.shape[::2] != other.next_counts.shape[::2]:
             raise InvalidInput("these tallies belong to different problems.")
+        if self.samples + other.samples > _MOST:
+            raise InvalidInput("these tallies have more than 2^62 samples together, too many to count.")
         if np.array_equal(self.pairs, other.pairs):
             a, b = self, other
         else:
@@ -308,30 +328,25 @@ class Tally:
         return int(self.pulls.sum(axis=1).max()) if len(self.pairs) else 0
 
 
-def _as_whole(name: str, value: ArrayLike) -> IntArray:
-    array = np.asarray(value)
-    if not np.issubdtype(array.dtype, np.integer) and not (array.size == 0 and array.dtype == np.float64):
-        raise InvalidInput(f"{name} of a tally must hold whole numbers. Got an array of {array.dtype} instead.")
-    return array.astype(np.int64, copy=False)
+def require_pulls(pulls: Pulls, problem: Problem, rng: np.random.Generator) -> None:
+    """Raise InvalidInput unless a simulator of the problem can draw the pulls with the generator."""
+    of_type("pulls", pulls, Pulls)
+    of_type("rng", rng, np.random.Generator)
+    allowed = problem.mask.reshape(-1)
+    if len(pulls.counts) != problem.stages:
+        raise InvalidInput(f"pulls are of {len(pulls.counts)} steps, but the problem has {problem.stages}.")
+    if len(pulls.pairs) and not (pulls.pairs[-1] < len(allowed) and allowed[pulls.pairs].all()):
+        raise InvalidInput("pulls ask for a pair that is not allowed in the problem.")
 
 
-def _as_real(name: str, value: ArrayLike) -> FloatArray:
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu":
-        raise InvalidInput(f"{name} of a tally must hold numbers. Got an array of {array.dtype} instead.")
-    return array.astype(np.float64, copy=False)
+def _require_countable(name: str, counts: IntArray) -> None:
+    if not counts.sum(dtype=np.float64) <= _MOST:
+        raise InvalidInput(f"{name} must sum to 2^62 at most. Got {counts.sum(dtype=np.float64):.3g} instead.")
 
 
 def _weighted_counts(cell: IntArray, weights: FloatArray, shape: tuple[int, ...]) -> FloatArray:
     sums = np.bincount(cell, weights=weights, minlength=int(np.prod(shape)))
     return sums.astype(np.float64, copy=False).reshape(shape)
-
-
-def _whole_numbers(values: ArrayLike) -> IntArray:
-    array = np.asarray(values).ravel()
-    if not np.issubdtype(array.dtype, np.integer) and not (array == np.floor(array)).all():
-        raise InvalidInput("states, actions and stages must be whole numbers.")
-    return array.astype(np.int64)
 
 
 __all__ = ["Pulls", "Tally"]

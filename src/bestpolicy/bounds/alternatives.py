@@ -18,8 +18,6 @@ alternative, not imposed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,9 +25,7 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
 from bestpolicy.bounds.membership import Certificate, Reference, certify
 from bestpolicy.bounds.nearest import Change, NearestModel
 from bestpolicy.bounds.tables import Table, Truth, evaluate, following_values, occupancy, solve
-
-if TYPE_CHECKING:
-    from bestpolicy.mdp import LinearMDP
+from bestpolicy.mdp import LinearMDP
 
 _ROUNDED_UP = 1 + 1e-9
 _FLOOR = 1e-14  # least probability of an alternative, beyond the rounding errors of its computation
@@ -73,12 +69,10 @@ class Alternative:
 
     def model(self, mdp: LinearMDP) -> LinearMDP:
         """Return M' as a model of its own."""
-        from bestpolicy.mdp import LinearMDP as Model
-
         theta, mu = mdp.theta + self.theta_change, mdp.mu + self.mu_change
         if mdp.problem.horizon is None:
             theta, mu = theta[0], mu[0]
-        return Model(mdp.problem, theta=theta, mu=mu, name=f"alternative of {mdp.name}")
+        return LinearMDP(mdp.problem, theta=theta, mu=mu, name=f"alternative of {mdp.name}")
 
     def describe(self, episodic: bool = False) -> str:
         """One sentence."""
@@ -105,7 +99,7 @@ class Verifier:
         self.truth = Truth(mdp)
         self.reference = Reference(self.truth.table, epsilon)
         self.nearest = NearestModel(self.truth, rewards_known=rewards_known)
-        self.fingerprint = _fingerprint(mdp, rewards_known)
+        self.fingerprint = f"{mdp.fingerprint} {rewards_known}"
         self._theta, self._mu = mdp.theta, mdp.mu
 
     def lifted(self, change: Change) -> Change | None:
@@ -170,10 +164,10 @@ class Verifier:
         if not np.isfinite(divergences).all():
             return None
         problem = self.truth.problem
-        everything = np.broadcast_to(problem.mask, (problem.stages, *problem.mask.shape))
         policy = self.reference.optimum.policy
-        loss = solve(table, everything, policy).values[0] - evaluate(table, policy).values[0]
+        loss = solve(table, table.everything, policy).values[0] - evaluate(table, policy).values[0]
         theta, mu = self._theta + lifted[0], self._mu + lifted[1]
+        norms = [np.linalg.norm(part, axis=1).max() for part in (theta, np.abs(mu).sum(axis=1))]
         limit = np.sqrt(problem.dimension) + 1e-9
         return Alternative(
             theta_change=frozen(lifted[0]),
@@ -186,10 +180,7 @@ class Verifier:
             loss=float(loss.max()),
             reward_distance=float(np.abs(table.rewards - self.truth.table.rewards).max()),
             row_distance=float(np.abs(table.rows - self.truth.table.rows).sum(axis=3).max()),
-            within_norms=bool(
-                np.linalg.norm(theta, axis=1).max() <= limit
-                and np.linalg.norm(np.abs(mu).sum(axis=1), axis=1).max() <= limit
-            ),
+            within_norms=bool(max(norms) <= limit),
             fingerprint=self.fingerprint,
         )
 
@@ -227,11 +218,3 @@ def value_gradient(
     theta_gradient = np.einsum("hs,hsd->hd", visits, played)
     after = problem.continuation * following_values(problem, values)
     return float(values[stage, state]), theta_gradient, after[:, :, None] * theta_gradient[:, None, :]
-
-
-def _fingerprint(mdp: LinearMDP, rewards_known: bool) -> str:
-    digest = sha256()
-    for array in (mdp.problem.features, mdp.problem.mask, mdp.theta, mdp.mu):
-        digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
-    digest.update(f"{mdp.problem.discount} {mdp.problem.horizon} {rewards_known}".encode())
-    return digest.hexdigest()

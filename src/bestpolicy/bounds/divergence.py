@@ -26,17 +26,14 @@ What a divergence implies for means of f ∈ [0, M_f], with z = |E_p f - E_p' f|
 from __future__ import annotations
 
 from math import log
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy._numerics.inputs import number
+from bestpolicy._numerics.arrays import FloatArray, as_numbers
+from bestpolicy._numerics.inputs import number, of_type
 from bestpolicy.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from bestpolicy.mdp import LinearMDP
+from bestpolicy.mdp import LinearMDP
 
 PAPER_CONSTANT = 6 / 5
 """k in KL ≥ k z²/M_f², as printed in the paper."""
@@ -49,12 +46,14 @@ _SERIES_RADIUS = 0.2
 
 def bernoulli_kl(x: ArrayLike, y: ArrayLike) -> FloatArray:
     """kl(x, y) = x log(x/y) + (1-x) log((1-x)/(1-y)), elementwise; inf where y excludes what x allows."""
-    first, second = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
-    if (
-        min(first.min(initial=0.0), second.min(initial=0.0)) < 0
-        or max(first.max(initial=0.0), second.max(initial=0.0)) > 1
-    ):
-        raise InvalidInput("probabilities must lie in [0, 1].")
+    first, second = (as_numbers(name, value).astype(np.float64) for name, value in (("x", x), ("y", y)))
+    for name, probabilities in (("x", first), ("y", second)):
+        if not ((probabilities >= 0) & (probabilities <= 1)).all():
+            raise InvalidInput(f"{name} must be probabilities in [0, 1].")
+    try:
+        first, second = np.broadcast_arrays(first, second)
+    except ValueError:
+        raise InvalidInput(f"x and y must have shapes that fit. Got {first.shape} and {second.shape}.") from None
     return reward_divergence(first, second - first)
 
 
@@ -106,6 +105,8 @@ def model_divergence(mdp: LinearMDP, other: LinearMDP) -> FloatArray:
     Rewards are Bernoulli and independent of the next state. Entries of the transition matrices are cleaned of
     rounding dirt as the simulator does it.
     """
+    of_type("mdp", mdp, LinearMDP)
+    of_type("other", other, LinearMDP)
     problem = mdp.problem
     same = (
         other.problem.mask.shape == problem.mask.shape
@@ -133,7 +134,8 @@ def refined_divergence(shift: float, variance: float, ceiling: float) -> float:
     ceiling : float
         M_f, the largest value of f.
     """
+    number("shift", shift), number("variance", variance), number("ceiling", ceiling, above=0)
     if shift == 0:
         return 0.0
-    quadratic = float("inf") if variance == 0 else shift**2 / (12 * variance)
+    quadratic = float("inf") if variance == 0 else shift * (shift / (12 * variance))
     return min(quadratic, shift / (5 * ceiling))

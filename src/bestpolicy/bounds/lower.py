@@ -24,15 +24,14 @@ characteristic time T*(M).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import frozen
-from bestpolicy._numerics.inputs import choice, number
+from bestpolicy._numerics.inputs import choice, function, number, of_type
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.bounds.alternatives import Alternative, Verifier
 from bestpolicy.bounds.certified import LowerBound, RewardLaw, Weighing
@@ -40,9 +39,7 @@ from bestpolicy.bounds.cutting import CuttingPlanes
 from bestpolicy.bounds.divergence import confidence_divergence
 from bestpolicy.bounds.programme import characteristic
 from bestpolicy.bounds.search import Search
-
-if TYPE_CHECKING:
-    from bestpolicy.mdp import LinearMDP
+from bestpolicy.mdp import LinearMDP
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ def lower_bound(
     tolerance: float = 1e-3,
     max_seconds: float = 60.0,
     rewards: RewardLaw = "bernoulli",
-    also: Iterable[Alternative] = (),
+    also: Sequence[Alternative] = (),
     callback: Callable[[Progress], object] | None = None,
 ) -> LowerBound:
     """Bound the expected samples of every (ε, δ)-correct algorithm from below. Deterministic: needs no seed.
@@ -92,23 +89,33 @@ def lower_bound(
         Return the best bounds found by then. An episodic search spends up to a third of it on the bound on rounds.
     rewards : {"bernoulli", "deterministic"}, optional
         Law of the rewards: 1 with probability r(s,a) and else 0, or always r(s,a) and known to be so.
-    also : iterable of Alternative, optional
+    also : sequence of Alternative, optional
         Alternatives of the same model found before. Those of a larger ε are valid for a smaller one.
     callback : callable, optional
         Called with a `Progress` after each iteration. A KeyboardInterrupt, from there or from the keyboard, ends the
         search and returns the bound so far.
     """
+    of_type("mdp", mdp, LinearMDP)
     number("epsilon", epsilon)
+    number("tolerance", tolerance, above=0)
+    number("max_seconds", max_seconds, infinite=True)
+    if callback is not None:
+        function("callback", callback, "callback(progress)")
     choice("rewards", rewards, ("bernoulli", "deterministic"))
     confidence_divergence(delta)  # rejects what is no probability before the search, not after it
+    known = tuple(also) if isinstance(also, tuple | list) else (also,)
+    for alternative in known:
+        of_type("also", alternative, Alternative)
+    # No policy loses more than the largest value, so a larger ε asks for nothing more.
+    searched = min(float(epsilon), 2.0 * float(mdp.problem.value_limits[0]))
     begin = monotonic()
     planes: CuttingPlanes | None = None
     interrupted, reason = False, "interrupted before any alternative was found"
     with one_thread():
         try:
-            verifier = Verifier(mdp, min(float(epsilon), 1e100), rewards_known=rewards == "deterministic")
+            verifier = Verifier(mdp, searched, rewards_known=rewards == "deterministic")
             planes = CuttingPlanes(Search(verifier), deadline=begin + max_seconds)
-            for alternative in also:
+            for alternative in known:
                 adopted = verifier.adopt(alternative)
                 if adopted is not None:
                     planes.add(adopted)

@@ -77,12 +77,11 @@ class Reference:
     def __init__(self, table: Table, epsilon: float) -> None:
         problem = table.problem
         self.table, self.epsilon = table, epsilon
-        everything = np.broadcast_to(problem.mask, (problem.stages, *problem.mask.shape))
-        self.optimum = solve(table, everything)
+        self.optimum = solve(table, table.everything)
         if problem.horizon is not None and epsilon == 0:
             self.actions, self.checkpoints = self._optimal_and_certainly_reached()
         else:
-            self.actions = self._playable(everything)
+            self.actions = self._playable(table.everything)
             self.checkpoints = np.zeros((problem.stages, problem.states), dtype=np.bool_)
             self.checkpoints[0] = True
 
@@ -134,9 +133,8 @@ def certify(reference: Reference, other: Table, *, node_limit: int = 0, deadline
     Certificate or None
         None means "not proved", never "proved to be wrong".
     """
-    problem, epsilon = reference.table.problem, reference.epsilon
-    everything = np.broadcast_to(problem.mask, (problem.stages, *problem.mask.shape))
-    optimum = solve(other, everything, reference.optimum.policy)
+    epsilon = reference.epsilon
+    optimum = solve(other, other.everything, reference.optimum.policy)
     if epsilon > 0:
         # Only the first stage counts for losses above 0.
         first_gaps = _gaps(reference.optimum)[0], _gaps(optimum)[0]
@@ -210,10 +208,9 @@ def _choice_losses(table: Table, optimum: Solution, best: Solution, actions: Boo
         regret = best.values[stage][:, None] - best.q_values[stage]
         reach = least_reach(table.rows, actions, stage)
         # From the start that is hurt most; regrets within the set are not negative, outside of it they do not matter.
+        regret = np.where(actions[stage], regret, 0.0)
         with np.errstate(invalid="ignore"):
-            losses[stage] = (before[:, None, None] + reach[:, :, None] * np.where(actions[stage], regret, 0.0)).max(
-                axis=0
-            )
+            losses[stage] = (before[:, None, None] + reach[:, :, None] * regret).max(axis=0)
     return losses
 
 

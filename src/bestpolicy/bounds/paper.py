@@ -25,10 +25,21 @@ from __future__ import annotations
 
 from math import ceil, inf, log
 
-from bestpolicy._numerics.inputs import number
+from bestpolicy._numerics.inputs import number, of_type, whole
 from bestpolicy.bounds.divergence import PAPER_CONSTANT
 from bestpolicy.problem import Problem
-from bestpolicy.stopping.paper import ZETA_2, crossing, pace, predicted_rounds, threshold_line
+from bestpolicy.stopping.paper import ZETA_2, crossing, pace, threshold_line
+
+
+def _require(problem: Problem, gap: float, epsilon: float, leverage: float | None, delta: float = 0.5) -> None:
+    """Raise InvalidInput unless these can be a problem, Δ (inf if there is no choice), ε, σ and δ."""
+    of_type("problem", problem, Problem)
+    number("gap", gap, infinite=True)
+    number("epsilon", epsilon)
+    number("delta", delta, above=0, below=1)
+    if leverage is not None:
+        number("leverage", leverage, above=0)
+
 
 _WRONG_STOP_FACTOR = 24  # proof of Thm 3: from this multiple of U*·β on, the statistic passes with high probability
 
@@ -52,19 +63,30 @@ def time_upper_bound(
     divergence_constant : float, optional
         `PAPER_CONSTANT` or `PINSKER_CONSTANT`.
     """
+    _require(problem, gap, epsilon, leverage)
+    number("divergence_constant", divergence_constant, above=0)
     rate = pace(problem, gap, epsilon, leverage)
     return inf if rate == 0 else PAPER_CONSTANT / divergence_constant / rate
+
+
+def predicted_rounds(
+    problem: Problem, gap: float, epsilon: float, delta: float, leverage: float | None = None
+) -> float:
+    """Rounds after which GSS or GSS-E is expected to stop, where t = U(M, ω) β(δ, t); inf if Δ + ε = 0."""
+    _require(problem, gap, epsilon, leverage, delta)
+    return crossing(pace(problem, gap, epsilon, leverage), *threshold_line(problem, delta))
 
 
 def predicted_samples(
     problem: Problem, gap: float, epsilon: float, delta: float, leverage: float | None = None
 ) -> float:
     """Simulator calls after which GSS or GSS-E is expected to stop: one call per step and round."""
-    return problem.stages * predicted_rounds(problem, gap, epsilon, delta, leverage)
+    return predicted_rounds(problem, gap, epsilon, delta, leverage) * problem.stages
 
 
 def design_phase(dimension: int) -> float:
     """T₁: rounds after which i.i.d. sampling from the design is good with high probability [TJP Thm 3, corrected]."""
+    whole("dimension", dimension, 1)
     return 56 * dimension / 3 * log(2 * ZETA_2 * dimension) + 112 * dimension / 3 * log(112 * dimension / 3)
 
 
@@ -78,7 +100,8 @@ def stopping_phase(problem: Problem, upper: float, delta: float) -> float:
         U*(M) with the paper's constant.
     delta : float
     """
-    if not 0 < upper < inf:
+    _require(problem, inf, 0.0, None, delta)
+    if number("upper", upper, infinite=True) in (0, inf):
         return upper
     slope, intercept = threshold_line(problem, delta)
     a, b = _WRONG_STOP_FACTOR * upper * slope, _WRONG_STOP_FACTOR * upper * intercept
@@ -97,6 +120,7 @@ def expected_rounds_bound(
     grid_ratio : float, optional
         Ratio of successive check times; 1 if every round is checked. A planner without residual is assumed.
     """
+    _require(problem, gap, epsilon, None, delta)
     number("grid_ratio", grid_ratio, least=1)
     upper = time_upper_bound(problem, gap, epsilon)
     last = grid_ratio * max(design_phase(problem.dimension), stopping_phase(problem, upper, delta))
@@ -107,7 +131,7 @@ def expected_samples_bound(
     problem: Problem, gap: float, epsilon: float, delta: float, *, grid_ratio: float = 1.0
 ) -> float:
     """Proved bound on the expected number of simulator calls of GSS or GSS-E."""
-    return problem.stages * expected_rounds_bound(problem, gap, epsilon, delta, grid_ratio=grid_ratio)
+    return expected_rounds_bound(problem, gap, epsilon, delta, grid_ratio=grid_ratio) * problem.stages
 
 
 def concentration_rounds(
@@ -127,7 +151,10 @@ def concentration_rounds(
     design_tolerance : float, optional
         η.
     """
-    number("accuracy", accuracy, above=0, below=1)
+    whole("dimension", dimension, 1)
+    number("delta", delta, above=0, below=1)
+    number("accuracy", accuracy, above=1e-100, below=1)
+    number("design_tolerance", design_tolerance)
     factor = 2 * (1 + design_tolerance) * (1 / accuracy**2 + 1 / (3 * accuracy))
     return factor * dimension * log(2 * dimension / delta)
 

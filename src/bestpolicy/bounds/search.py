@@ -24,7 +24,7 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.bounds.alternatives import Alternative, Verifier, value_gradient
 from bestpolicy.bounds.nearest import Change, Constraint
-from bestpolicy.bounds.tables import Solution, Table, evaluate, following_values, solve
+from bestpolicy.bounds.tables import Table, evaluate, following_values, solve
 from bestpolicy.bounds.targets import Target, advantage_gradients, all_targets
 
 _MAX_RELINEARISATIONS = 7
@@ -111,17 +111,17 @@ class Search:
             scaled = self._shortest(nearest, aim)
             if scaled is None and best is not None:
                 scaled = self._nearer(nearest, (best.theta_change, best.mu_change), aim)
-            found = None if scaled is None else self.verifier.alternative(scaled, _choice(target))
-            value = np.inf if found is None else self.cost(weights, found)
+            alternative = None if scaled is None else self.verifier.alternative(scaled, _choice(target))
+            value = np.inf if alternative is None else self.cost(weights, alternative)
             improved = value < (1 - _GOOD_ENOUGH) * best_value
             if value < best_value:
-                best, best_value, expected = found, value, value
+                best, best_value, expected = alternative, value, value
             if best is not None and not improved:
                 break
-            if found is None:
+            if alternative is None:
                 # The linearisation promised too much: ask for more next time.
                 overshoot += max(0.0, -1.5 * self._margin(self.truth.changed(*nearest), aim))
-            change = nearest if found is None else (found.theta_change, found.mu_change)
+            change = nearest if alternative is None else (alternative.theta_change, alternative.mu_change)
         return best
 
     def shrunk(self, alternative: Alternative, node_limit: int, deadline: float = np.inf) -> Alternative:
@@ -198,7 +198,7 @@ class Search:
         """By how much the defenders lose beyond ε and the errors of the computation."""
         inside = solve(table, self.reference.actions, self.reference.optimum.policy)
         if self.reference.epsilon > 0:
-            ahead = self._optimum(table, aim.challenger)
+            ahead = solve(table, table.everything, aim.challenger)
             loss = float((ahead.values - inside.values)[self.reference.checkpoints].max())
         else:
             # At ε = 0 the loss is flat up to the boundary; the challenger's lead changes its sign there.
@@ -210,17 +210,13 @@ class Search:
         """At ε > 0 turn to the best policy of the current model, where near-optimal policies lose most."""
         if self.reference.epsilon == 0:
             return aim
-        optimum = self._optimum(table, aim.challenger)
+        optimum = solve(table, table.everything, aim.challenger)
         inside = solve(table, self.reference.actions, self.reference.optimum.policy)
         losses = np.where(self.reference.checkpoints, optimum.values - inside.values, -np.inf)
         if losses.max() <= 0.5 * self.reference.epsilon:
             return aim
         stage, state = np.unravel_index(losses.argmax(), losses.shape)
         return _Aim(optimum.policy, (int(stage), int(state)))
-
-    def _optimum(self, table: Table, start: IntArray) -> Solution:
-        problem = self.truth.problem
-        return solve(table, np.broadcast_to(problem.mask, (problem.stages, *problem.mask.shape)), start)
 
     def _defenders(self, table: Table, defenders: list[IntArray], target: Target) -> list[IntArray]:
         """Return the best near-optimal policies met so far, the newest with each near-optimal action at the target."""

@@ -8,17 +8,14 @@ models of this size. The ratio of a row is its number of samples over the certif
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.certified import LowerBound
 from bestpolicy.bounds.divergence import PINSKER_CONSTANT, confidence_divergence
 from bestpolicy.bounds.literature import applicable_bounds
 from bestpolicy.bounds.paper import expected_samples_bound, predicted_samples, time_upper_bound
-
-if TYPE_CHECKING:
-    from bestpolicy.mdp import LinearMDP
-
+from bestpolicy.mdp import LinearMDP
 
 SCOPES = {
     "samples_lower_bound": "any algorithm, whichever steps it samples how often",
@@ -107,19 +104,11 @@ def table_rows(mdp: LinearMDP, bound: LowerBound, *, literature: bool = True) ->
             "Theorem 3 of the paper, corrected" if problem.horizon is None else "Theorem 5 of the paper, corrected",
         ),
     ]
-    if literature:
-        for entry in applicable_bounds(problem, epsilon, delta):
-            scale = 1 if entry.counts == "samples" else problem.stages
-            kind = "worst model of this size" if entry.kind == "lower" else "guarantee"
-            doubt = "" if entry.constant_certain else "; order of magnitude only"
-            rows.append(
-                row(
-                    f"{entry.name} ({entry.reference})",
-                    scale * entry.value(problem, epsilon, delta),
-                    f"{kind}: {entry.formula}{doubt}",
-                    comparable=False,
-                )
-            )
+    for entry in applicable_bounds(problem, epsilon, delta) if literature else ():
+        samples = (1 if entry.counts == "samples" else problem.stages) * entry.value(problem, epsilon, delta)
+        kind = "worst model of this size" if entry.kind == "lower" else "guarantee"
+        note = f"{kind}: {entry.formula}{'' if entry.constant_certain else '; order of magnitude only'}"
+        rows.append(row(f"{entry.name} ({entry.reference})", samples, note, comparable=False))
     return rows
 
 

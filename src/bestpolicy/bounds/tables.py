@@ -13,16 +13,13 @@ in the features by construction.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
+from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
-
-if TYPE_CHECKING:
-    from bestpolicy.mdp import LinearMDP
 
 _DIRT = 1e-13  # probabilities below this are rounding errors of a zero
 _MAX_IMPROVEMENTS = 200
@@ -44,6 +41,11 @@ class Table:
     problem: Problem
     rewards: FloatArray
     rows: FloatArray
+
+    @property
+    def everything(self) -> BoolArray:
+        """All allowed actions, (stages, S, A)."""
+        return np.broadcast_to(self.problem.mask, self.rewards.shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ class Checked(click.ParamType[Any]):
             self.fail(f"{str(value)[:40]!r} is not a valid {self.name}", param, ctx)
 
 
-def a_number(**limits: float) -> Checked:
+def a_number(**limits: Any) -> Checked:
     """A finite number within limits, which are those of `inputs.number`."""
     return Checked("float", lambda name, text: number(name, float(text), **limits))
 

@@ -6,9 +6,9 @@ import click
 
 from bestpolicy.cli import options
 from bestpolicy.cli.console import NOT_VALID, echo_json, say
+from bestpolicy.errors import LIMIT_GB
 from bestpolicy.instances.loading import load_model
 from bestpolicy.verification import verify as check_certificate
-from bestpolicy.verification.reading import LIMIT_GB
 
 
 @click.command()

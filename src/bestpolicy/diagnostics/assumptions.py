@@ -13,12 +13,12 @@ A linear MDP has transition probabilities φ(s,a)ᵀμ(s') and mean rewards φ(s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import SupportsInt
+from typing import SupportsFloat, SupportsInt
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.arrays import FloatArray, enough_memory
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.design import g_optimal_design, rank_reduction, whiten
 from bestpolicy.design.whitening import whitening_transform
@@ -67,7 +67,7 @@ class Finding:
 def check_features(problem: Problem) -> list[Finding]:
     """Check what can be known before any sample: rank and all-ones."""
     if problem not in _FEATURE_FINDINGS:
-        with one_thread():
+        with enough_memory("examining the features", problem.features.nbytes), one_thread():
             _FEATURE_FINDINGS[problem] = _examine_features(problem)
     return list(_FEATURE_FINDINGS[problem])
 
@@ -81,28 +81,13 @@ def _examine_features(problem: Problem) -> list[Finding]:
         transform, _ = whitening_transform(features)
     rank = features.shape[1]
     misfit = np.abs(_residual_of_ones(features, transform))
+    basis = "Express those of the allowed pairs in a basis of their span: features @ rank_reduction(features[mask])"
+    distance = "distance of all-ones from the span of the features"
+    append = "No linear MDP has these features; append a constant feature, or make each φ(s,a) sum to 1."
+    place = _pair_name(problem, int(misfit.argmax()))
     return [
-        Finding(
-            "rank of the features",
-            rank,
-            "=",
-            d,
-            rank == d,
-            True,
-            "",
-            "Express those of the allowed pairs in a basis of their span: features @ rank_reduction(features[mask])"
-            " (bestpolicy.design).",
-        ),
-        Finding(
-            "distance of all-ones from the span of the features",
-            float(misfit.max()),
-            "≤",
-            TOLERANCE,
-            bool(misfit.max() <= TOLERANCE),
-            True,
-            _pair_name(problem, int(misfit.argmax())),
-            "No linear MDP has these features; append a constant feature, or make each φ(s,a) sum to 1.",
-        ),
+        Finding("rank of the features", rank, "=", d, rank == d, True, "", f"{basis} (bestpolicy.design)."),
+        _required(distance, misfit.max(), "≤", TOLERANCE, misfit.max(), place, append),
     ]
 
 
@@ -116,7 +101,7 @@ def _residual_of_ones(features: FloatArray, transform: FloatArray) -> FloatArray
 
 def check_model(problem: Problem, theta: FloatArray, mu: FloatArray) -> list[Finding]:
     """Check that (θ, μ) with these features is a linear MDP; θ is (stages, d), μ is (stages, S, d)."""
-    with one_thread():
+    with enough_memory("examining the model", problem.features.nbytes + mu.nbytes), one_thread():
         return _examine_model(problem, theta, mu)
 
 
@@ -125,48 +110,28 @@ def _examine_model(problem: Problem, theta: FloatArray, mu: FloatArray) -> list[
     sums = np.abs(features @ mu.sum(axis=1).T - 1.0)
     rewards = features @ theta.T
     lowest, lowest_at, lowest_stage = _smallest_probability(problem, mu)
+    row_sums = "largest |sum of a row of transition probabilities - 1|"
+    rescale = "Rescale mu so that φ(s,a)·Σ mu = 1 for every pair."
+    correct = "Correct mu: φ(s,a)·mu(s') must not be negative."
+    map_rewards = "Map rewards affinely into [0, 1] (epsilon scales with them)."
+    largest_sum, least, most = (
+        _place(problem, *np.unravel_index(at, rewards.shape))
+        for at in (sums.argmax(), rewards.argmin(), rewards.argmax())
+    )
+    where = _place(problem, lowest_at, lowest_stage)
     return [
-        Finding(
-            "largest |sum of a row of transition probabilities - 1|",
-            float(sums.max()),
-            "≤",
-            TOLERANCE,
-            bool(sums.max() <= TOLERANCE),
-            True,
-            _place(problem, *np.unravel_index(sums.argmax(), sums.shape)),
-            "Rescale mu so that φ(s,a)·Σ mu = 1 for every pair.",
-        ),
-        Finding(
-            "smallest transition probability",
-            lowest,
-            "≥",
-            0.0,
-            lowest >= -TOLERANCE,
-            True,
-            _place(problem, lowest_at, lowest_stage),
-            "Correct mu: φ(s,a)·mu(s') must not be negative.",
-        ),
-        Finding(
-            "smallest mean reward",
-            float(rewards.min()),
-            "≥",
-            0.0,
-            bool(rewards.min() >= -TOLERANCE),
-            True,
-            _place(problem, *np.unravel_index(rewards.argmin(), rewards.shape)),
-            "Map rewards affinely into [0, 1] (epsilon scales with them).",
-        ),
-        Finding(
-            "largest mean reward",
-            float(rewards.max()),
-            "≤",
-            1.0,
-            bool(rewards.max() <= 1 + TOLERANCE),
-            True,
-            _place(problem, *np.unravel_index(rewards.argmax(), rewards.shape)),
-            "Map rewards affinely into [0, 1] (epsilon scales with them).",
-        ),
+        _required(row_sums, sums.max(), "≤", TOLERANCE, sums.max(), largest_sum, rescale),
+        _required("smallest transition probability", lowest, "≥", 0.0, -lowest, where, correct),
+        _required("smallest mean reward", rewards.min(), "≥", 0.0, -rewards.min(), least, map_rewards),
+        _required("largest mean reward", rewards.max(), "≤", 1.0, rewards.max() - 1, most, map_rewards),
     ]
+
+
+def _required(
+    name: str, measured: SupportsFloat, relation: str, limit: float, excess: SupportsFloat, where: str, remedy: str
+) -> Finding:
+    """Return a finding that passes unless the limit is missed by more than the tolerance."""
+    return Finding(name, float(measured), relation, limit, float(excess) <= TOLERANCE, True, where, remedy)
 
 
 def check_norms(
@@ -176,19 +141,12 @@ def check_norms(
     features = problem.pair_features
     whitening = whiten(features, g_optimal_design(features, tolerance=tolerance))
     d = problem.dimension
-    findings = _norms(problem, features, theta, mu, 1.0, np.sqrt(d), "as given")
-    white_theta = None if theta is None else whitening.parameters(theta)
-    white_mu = None if mu is None else whitening.parameters(mu)
-    findings += _norms(
-        problem,
-        whitening.features(features),
-        white_theta,
-        white_mu,
-        1.0 + 1e-9,
-        np.sqrt((1 + tolerance) * d),
-        "whitened",
-    )
-    return findings
+    white_theta, white_mu = (None if part is None else whitening.parameters(part) for part in (theta, mu))
+    limit = np.sqrt((1 + tolerance) * d)
+    return [
+        *_norms(problem, features, theta, mu, 1.0, np.sqrt(d), "as given"),
+        *_norms(problem, whitening.features(features), white_theta, white_mu, 1.0 + 1e-9, limit, "whitened"),
+    ]
 
 
 def require(findings: list[Finding]) -> None:
@@ -214,17 +172,9 @@ def _norms(
     if mu is not None:
         absolute = np.linalg.norm(np.abs(mu).sum(axis=-2), axis=-1)
         measured.append(("‖Σ|μ|‖", float(absolute.max()), limit, ""))
+    remedy = "Nothing to do: the algorithms whiten the features themselves."
     return [
-        Finding(
-            f"{name} ({coordinates})",
-            value,
-            "≤",
-            float(bound),
-            bool(value <= bound + 1e-12),
-            False,
-            where,
-            "Nothing to do: the algorithms whiten the features themselves.",
-        )
+        Finding(f"{name} ({coordinates})", value, "≤", float(bound), bool(value <= bound + 1e-12), False, where, remedy)
         for name, value, bound, where in measured
     ]
 

@@ -101,21 +101,21 @@ class HeldOut:
         sums = self.tally.reward_sums[self.stage, self.index]
         squares = self.tally.squared_rewards[self.stage, self.index]
         variances = np.clip(squares - sums**2 / self.counts, 0.0, None) / (self.counts - 1)
-        found = []
+        residuals = []
         for rows in self._blocks():
             contrasts = self.contrasts(rows)
             sizes = np.abs(contrasts @ (sums / self.counts))
             radii = sampling_error(contrasts, self.counts, variances[:, None], confidence)[:, 0]
             whole = np.full(len(rows), -1)
             shares = 1.0 / np.abs(contrasts).sum(axis=1)
-            found.append(Residuals(self.stage, self._pairs(rows), whole, sizes, radii, shares, self.slack[rows]))
-        return found
+            residuals.append(Residuals(self.stage, self._pairs(rows), whole, sizes, radii, shares, self.slack[rows]))
+        return residuals
 
     def next_state_residuals(self, confidence: float) -> list[Residuals]:
         """Return how far next-state distributions are from their predictions: state by state, and in L1 norm."""
         shares_of = self.tally.next_counts[self.stage, self.index] / self.counts[:, None]
         variances = shares_of * (1 - shares_of) * (self.counts / (self.counts - 1))[:, None]
-        found = []
+        residuals = []
         for rows in self._blocks():
             contrasts, pairs, every = self.contrasts(rows), self._pairs(rows), np.arange(len(rows))
             sizes = np.abs(contrasts @ shares_of)
@@ -127,8 +127,8 @@ class HeldOut:
             norm_radii = (np.sqrt(shares_of.shape[1]) + np.sqrt(2 * confidence)) * spread
             whole = np.full(len(rows), -1)
             norms = sizes.sum(axis=1)
-            found += [one, Residuals(self.stage, pairs, whole, norms, norm_radii, shares / 2, self.slack[rows] / 2)]
-        return found
+            residuals += [one, Residuals(self.stage, pairs, whole, norms, norm_radii, shares / 2, self.slack[rows] / 2)]
+        return residuals
 
     def _blocks(self) -> list[IntArray]:
         return [self.tested[begin : begin + _BLOCK] for begin in range(0, len(self.tested), _BLOCK)]

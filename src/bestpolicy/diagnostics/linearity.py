@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bestpolicy._numerics.inputs import number
+from bestpolicy._numerics.inputs import number, of_type, shown, whole
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.diagnostics.assumptions import check_features, require
 from bestpolicy.diagnostics.held_out import HeldOut, Residuals
@@ -196,10 +196,13 @@ def sample_for_diagnostics(
         If there are more allowed pairs, so many of them are drawn at random. More than d are needed; 500, or 2d if
         that is more, by default.
     """
-    limit = max(500, 2 * model.problem.dimension) if max_pairs is None else max_pairs
-    if samples_per_pair < 2 or limit < 1:
-        raise InvalidInput("samples_per_pair must be at least 2 and max_pairs at least 1.")
+    of_type("problem of the model", getattr(model, "problem", None), Problem)
+    samples_per_pair = whole("samples_per_pair", samples_per_pair, 2)
+    limit = max(500, 2 * model.problem.dimension) if max_pairs is None else whole("max_pairs", max_pairs, 1)
+    of_type("rng", rng, np.random.Generator)
     pairs = model.problem.pairs
+    if samples_per_pair * len(pairs) * model.problem.stages > 2**62:
+        raise InvalidInput(f"samples_per_pair is too large to count all samples. Got {shown(samples_per_pair)}.")
     if len(pairs) > limit:
         pairs = np.sort(rng.choice(pairs, limit, replace=False))
     return model.sample(Pulls(pairs, np.full((model.problem.stages, len(pairs)), samples_per_pair)), rng)
@@ -223,6 +226,8 @@ def check_linearity(problem: Problem, tally: Tally, *, level: float = 0.01) -> L
     LinearityReport
     """
     number("level", level, above=0, below=1)
+    of_type("problem", problem, Problem)
+    of_type("tally", tally, Tally)
     if tally.next_counts.shape != (problem.stages, len(tally.pairs), problem.states):
         raise InvalidInput("the tally does not belong to this problem: its numbers of steps or states differ.")
     if not np.isin(tally.pairs, problem.pairs).all():

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bestpolicy._numerics.inputs import require_positive, require_whole
+from bestpolicy._numerics.inputs import of_type, require_positive, require_whole
 from bestpolicy.instances.classics import riverswim
-from bestpolicy.instances.construction import discount_or_default
+from bestpolicy.instances.construction import default_discount, model_of, require_room, require_sizes
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 
@@ -45,10 +45,12 @@ def aggregated(
     name : str, optional
         Shown in reports.
     """
-    require_whole(1, copies=copies)
+    of_type("small", small, LinearMDP)
+    require_sizes(1, copies=copies)
     require_whole(0, seed=seed)
     require_positive(concentration=concentration)
     clusters = small.problem
+    require_room("copies", copies * max(clusters.features.size, small.mu.size))
     arrivals = np.random.default_rng(seed).dirichlet(np.full(copies, concentration), size=clusters.states)
     problem = Problem(
         np.repeat(clusters.features, copies, axis=0),
@@ -57,9 +59,7 @@ def aggregated(
         mask=np.repeat(clusters.mask, copies, axis=0),
     )
     mu = np.repeat(small.mu, copies, axis=1) * arrivals.reshape(-1, 1)
-    if clusters.horizon is None:
-        return LinearMDP(problem, theta=small.theta[0], mu=mu[0], name=name)
-    return LinearMDP(problem, theta=small.theta, mu=mu, name=name)
+    return model_of(problem, small.theta, mu, name)
 
 
 def aggregated_riverswim(
@@ -85,5 +85,5 @@ def aggregated_riverswim(
     name : str, optional
         Shown in reports.
     """
-    river = riverswim(states=states, discount=discount_or_default(discount, horizon, 0.8), horizon=horizon)
+    river = riverswim(states=states, discount=default_discount(discount, horizon, 0.8), horizon=horizon)
     return aggregated(river, copies=copies, concentration=concentration, seed=seed, name=name)

@@ -18,9 +18,8 @@ import numpy as np
 
 from bestpolicy._numerics.inputs import require_fraction, require_whole
 from bestpolicy.instances.arithmetic import lengths, product
-from bestpolicy.instances.construction import discount_or_default, staged_mdp
+from bestpolicy.instances.construction import model_of, problem_of, require_room, require_sizes
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import Problem
 
 
 def ball(
@@ -52,8 +51,9 @@ def ball(
     name : str, optional
         Shown in reports.
     """
-    require_whole(1, states=states, actions=actions)
-    require_whole(3, dimension=dimension)
+    require_sizes(1, states=states, actions=actions)
+    require_sizes(3, dimension=dimension)
+    require_room("states, actions or dimension", states * actions * dimension)
     require_whole(0, seed=seed)
     if contrast is None:
         contrast = 1.0 if dimension >= 4 else 0.5**0.5
@@ -62,7 +62,7 @@ def ball(
     directions = rng.normal(size=(states, actions, dimension - 1))
     directions /= lengths(directions)[..., None]
     features = np.concatenate([np.ones((states, actions, 1)), directions], axis=2) / np.sqrt(2)
-    problem = Problem(features, discount=discount_or_default(discount, horizon, 0.8), horizon=horizon)
+    problem = problem_of(features, discount, horizon, 0.8)
     thetas, mus = [], []
     for _ in range(problem.stages):
         base = rng.dirichlet(np.full(states, 5.0))
@@ -73,4 +73,4 @@ def ball(
         gradient *= 0.5 / lengths(gradient)
         mus.append(np.sqrt(2) * base[:, None] * np.column_stack([np.ones(states), contrast * tilts]))
         thetas.append(np.sqrt(2) * np.concatenate([[0.5], gradient]))
-    return staged_mdp(problem, thetas=thetas, mus=mus, name=name)
+    return model_of(problem, thetas, mus, name)

@@ -24,9 +24,9 @@ from __future__ import annotations
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy._numerics.inputs import require_fraction, require_whole
+from bestpolicy._numerics.inputs import require_fraction, require_whole, shown
 from bestpolicy.errors import InvalidInput
-from bestpolicy.instances.construction import discount_or_default
+from bestpolicy.instances.construction import default_discount, require_room, require_sizes
 from bestpolicy.instances.tabular import tabular
 from bestpolicy.mdp import LinearMDP
 
@@ -61,13 +61,14 @@ def riverswim(
     name : str, optional
         Shown in reports.
     """
-    require_whole(2, states=states)
+    require_sizes(2, states=states)
+    require_room("states", (2 * states) ** 2)
     require_fraction(left_reward=left_reward, right_reward=right_reward, rest_reward=rest_reward)
     rewards = np.zeros((states, 2))
     rewards[:, LEFT] = rest_reward
     rewards[0, LEFT] = left_reward
     rewards[-1, RIGHT] = right_reward
-    discount = discount_or_default(discount, horizon, 0.9)
+    discount = default_discount(discount, horizon, 0.9)
     return tabular(_river(states), rewards, discount=discount, horizon=horizon, name=name)
 
 
@@ -99,7 +100,8 @@ def forked_riverswim(
     name : str, optional
         Shown in reports.
     """
-    require_whole(3, branch=branch)
+    require_sizes(3, branch=branch)
+    require_room("branch", (6 * branch) ** 2)
     require_fraction(left_reward=left_reward, first_reward=first_reward, second_reward=second_reward)
     states, first_end, second_end = 2 * branch - 1, branch - 1, 2 * branch - 2
     second = np.r_[0, branch:states]  # the second river, from the spring to its end
@@ -118,7 +120,7 @@ def forked_riverswim(
     rewards[second_end, RIGHT] = second_reward
     mask = np.ones((states, 3), dtype=np.bool_)
     mask[[0, first_end, second_end], SWITCH] = False
-    discount = discount_or_default(discount, horizon, 0.9)
+    discount = default_discount(discount, horizon, 0.9)
     return tabular(transitions, rewards, mask=mask, discount=discount, horizon=horizon, name=name)
 
 
@@ -153,7 +155,8 @@ def grid(
     name : str, optional
         Shown in reports.
     """
-    require_whole(2, side=side)
+    require_sizes(2, side=side)
+    require_room("side", (4 * side**2) ** 2)
     require_whole(0, seed=seed)
     require_fraction(slip=slip, goal_reward=goal_reward, tie_break=tie_break)
     states = side * side
@@ -168,7 +171,7 @@ def grid(
     transitions[-1], transitions[-1, :, 0] = 0.0, 1.0
     rewards[-1] = goal_reward
     mask[-1, 1:] = False
-    discount = discount_or_default(discount, horizon, 0.9)
+    discount = default_discount(discount, horizon, 0.9)
     return tabular(transitions, rewards, mask=mask, discount=discount, horizon=horizon, name=name)
 
 
@@ -203,8 +206,9 @@ def lock(
     name : str, optional
         Shown in reports.
     """
-    require_whole(1, length=length)
-    require_whole(2, actions=actions)
+    require_sizes(1, length=length)
+    require_sizes(2, actions=actions)
+    require_room("length or actions", (length + 1) * actions * (length + 1))
     require_whole(0, seed=seed)
     require_fraction(slip=slip, wrong_reward=wrong_reward)
     places = np.arange(length)
@@ -220,7 +224,7 @@ def lock(
     mask[places, code] = True
     mask[places, np.where(code == 0, 1, 0)] = True
     mask[-1, 0] = True
-    discount = discount_or_default(discount, horizon, 0.8)
+    discount = default_discount(discount, horizon, 0.8)
     return tabular(transitions, rewards, mask=mask, discount=discount, horizon=horizon, name=name)
 
 
@@ -244,7 +248,7 @@ def sixarms(
     """
     require_whole(2, arms=arms)
     if arms > 6:
-        raise InvalidInput(f"arms must be at most 6. Got {arms} instead.")
+        raise InvalidInput(f"arms must be at most 6. Got {shown(arms)} instead.")
     chances = np.array([1, 0.15, 0.1, 0.05, 0.03, 0.01])[:arms]
     arm = np.arange(arms)
     transitions = np.zeros((arms + 1, arms, arms + 1))
@@ -258,7 +262,7 @@ def sixarms(
     mask = np.zeros((arms + 1, arms), dtype=np.bool_)
     mask[0] = True
     mask[arm + 1, arm] = mask[arm + 1, (arm + 1) % arms] = True
-    discount = discount_or_default(discount, horizon, 0.9)
+    discount = default_discount(discount, horizon, 0.9)
     return tabular(transitions, rewards, mask=mask, discount=discount, horizon=horizon, name=name)
 
 
@@ -294,7 +298,8 @@ def double_chain(
     name : str, optional
         Shown in reports.
     """
-    require_whole(1, length=length)
+    require_sizes(1, length=length)
+    require_room("length", (4 * length + 2) ** 2)
     require_fraction(
         advance=advance, first_reward=first_reward, second_reward=second_reward, centre_reward=centre_reward
     )
@@ -309,7 +314,7 @@ def double_chain(
         transitions[0, entrance, [0, begin]] = 1 - advance, advance
     rewards = np.zeros((2 * length + 1, 2))
     rewards[[0, length, 2 * length]] = np.array([[centre_reward], [first_reward], [second_reward]])
-    discount = discount_or_default(discount, horizon, 0.9)
+    discount = default_discount(discount, horizon, 0.9)
     return tabular(transitions, rewards, discount=discount, horizon=horizon, name=name)
 
 

@@ -30,9 +30,9 @@ from itertools import product
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy._numerics.inputs import require_positive, require_whole
+from bestpolicy._numerics.inputs import number, of_type, require_whole, shown
 from bestpolicy.errors import InvalidInput
-from bestpolicy.instances.construction import discount_or_default, staged_mdp, stationary_mdp
+from bestpolicy.instances.construction import model_of, problem_of, require_room, require_sizes
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 
@@ -63,7 +63,7 @@ def hard_discounted(
         Shown in reports.
     """
     signs = _sign_vectors(dimension)
-    require_positive(tilt=tilt)
+    number("tilt", tilt, above=1e-100)
     alpha, beta = np.sqrt(tilt / (signs.shape[1] * (1 + tilt))), np.sqrt(1 / (1 + tilt))
     features = np.zeros((2, len(signs), dimension))
     features[0, :, :-2] = alpha * signs
@@ -71,12 +71,12 @@ def hard_discounted(
     features[1, :, -1] = 1.0
     mask = np.ones((2, len(signs)), dtype=np.bool_)
     mask[1, 1:] = False
-    problem = Problem(features, discount=discount_or_default(discount, horizon, 0.9), horizon=horizon, mask=mask)
+    problem = problem_of(features, discount, horizon, 0.9, mask)
     rate = 1 / problem.stages if problem.discount is None else 1 - problem.discount
     _check_tilt(tilt, rate)
     slopes = np.full(signs.shape[1], tilt / signs.shape[1]) / alpha
     mu = np.array([[*-slopes, (1 - rate) / beta, rate], [*slopes, rate / beta, 1 - rate]])
-    return stationary_mdp(problem, theta=np.eye(dimension)[-1], mu=mu, name=name)
+    return model_of(problem, [np.eye(dimension)[-1]], [mu], name)
 
 
 def hard_episodic(
@@ -109,9 +109,10 @@ def hard_episodic(
         Shown in reports.
     """
     signs = _sign_vectors(dimension)
-    require_whole(2, horizon=horizon)
+    require_sizes(2, horizon=horizon)
+    require_room("horizon or dimension", (horizon + 2) * max(horizon, len(signs)) * dimension)
     require_whole(0, seed=seed)
-    require_positive(tilt=tilt)
+    of_type("pay_on_arrival", pay_on_arrival, bool)
     _check_tilt(tilt, 1 / horizon)
     count, states = signs.shape[1], horizon + 2
     alpha, beta = np.sqrt(1 / (1 + tilt)), np.sqrt(tilt / (count * (1 + tilt)))
@@ -131,18 +132,19 @@ def hard_episodic(
         mu[-1] = [1 / horizon / alpha, *slopes, 1]
         mus.append(mu)
         thetas.append(mu[-1] if pay_on_arrival else np.eye(dimension)[-1])
-    return staged_mdp(problem, thetas=thetas, mus=mus, name=name)
+    return model_of(problem, thetas, mus, name)
 
 
 def _sign_vectors(dimension: int) -> FloatArray:
     """Return all sign vectors of length d-2, shape (2^(d-2), d-2)."""
     require_whole(3, dimension=dimension)
     if dimension > 18:
-        raise InvalidInput(f"dimension must be at most 18 (there are 2^(d-2) actions). Got {dimension} instead.")
+        raise InvalidInput(f"dimension must be at most 18 (there are 2^(d-2) actions). Got {shown(dimension)} instead.")
     return np.array(list(product((-1.0, 1.0), repeat=dimension - 2)))
 
 
 def _check_tilt(tilt: float, rate: float) -> None:
+    number("tilt", tilt, above=1e-100)
     largest = min(rate, 1 - rate)
     if tilt > largest:
         raise InvalidInput(f"tilt must be at most {largest:g}, or probabilities leave [0, 1]. Got {tilt:g} instead.")

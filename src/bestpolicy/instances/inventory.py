@@ -17,11 +17,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import pdtr
 
-from bestpolicy._numerics.inputs import require_fraction, require_positive, require_whole
+from bestpolicy._numerics.inputs import require_fraction, require_positive
 from bestpolicy.instances.arithmetic import product
-from bestpolicy.instances.construction import discount_or_default, stationary_mdp
+from bestpolicy.instances.construction import model_of, problem_of, require_room, require_sizes
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import Problem
 
 
 def inventory(
@@ -61,7 +60,8 @@ def inventory(
     name : str, optional
         Shown in reports.
     """
-    require_whole(1, capacity=capacity, largest_order=largest_order)
+    require_sizes(1, capacity=capacity, largest_order=largest_order)
+    require_room("capacity or largest_order", (capacity + 2) ** 2 * (largest_order + 1))
     require_positive(demand=demand)
     cost = 0.4 / capacity if order_cost is None else order_cost
     require_fraction(price=price, holding_cost=holding_cost, order_cost=cost, base_reward=base_reward)
@@ -72,16 +72,11 @@ def inventory(
     features = np.zeros((len(stock), len(orders), capacity + 2))
     features[..., :-1] = np.minimum(filled, capacity)[..., None] == stock
     features[..., -1] = weight * stock[:, None] / capacity
-    problem = Problem(
-        features / norm,
-        discount=discount_or_default(discount, horizon, 0.8),
-        horizon=horizon,
-        mask=filled <= capacity,
-    )
+    problem = problem_of(features / norm, discount, horizon, 0.8, mask=filled <= capacity)
     demanded = np.diff(pdtr(stock[:-1], demand), prepend=0.0, append=1.0)
     sold = np.minimum.outer(stock, stock)  # (filled stock, demand)
     mu = np.zeros((capacity + 1, capacity + 2))
     np.add.at(mu, (stock[:, None] - sold, stock[:, None]), demanded)
     by_filled = base_reward + (price * product(sold, demanded) - holding_cost * stock) / capacity - cost * stock
     theta = np.append(by_filled, cost * capacity / weight)
-    return stationary_mdp(problem, theta=norm * theta, mu=norm * mu, name=name)
+    return model_of(problem, [norm * theta], [norm * mu], name)

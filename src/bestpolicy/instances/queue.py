@@ -20,11 +20,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from bestpolicy._numerics.arrays import as_floats
-from bestpolicy._numerics.inputs import require_fraction, require_whole
+from bestpolicy._numerics.inputs import require_fraction
 from bestpolicy.errors import InvalidInput
-from bestpolicy.instances.construction import discount_or_default, stationary_mdp
+from bestpolicy.instances.construction import model_of, problem_of, require_room, require_sizes
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import Problem
 
 
 def queue(
@@ -59,8 +58,9 @@ def queue(
     name : str, optional
         Shown in reports.
     """
-    require_whole(1, capacity=capacity)
     levels = as_floats("service_levels", service_levels, ("A",))
+    require_sizes(1, capacity=capacity)
+    require_room("capacity", 2 * (capacity + 1) ** 2 * len(levels))
     if not (len(np.unique(levels)) >= 2 and levels.min() >= 0 and levels.max() <= 1):
         raise InvalidInput(
             f"service_levels must hold two different probabilities at least. Got {levels.tolist()} instead."
@@ -80,9 +80,5 @@ def queue(
         joined = np.minimum(left + 1, capacity)
         mu[:, :, served] = (1 - arrival) * becomes[:, left] + arrival * becomes[:, joined]
     theta = 1 - waiting_cost * waiting[:, None] / capacity - service_cost * np.arange(2)
-    problem = Problem(
-        features.reshape(capacity + 1, len(levels), -1),
-        discount=discount_or_default(discount, horizon, 0.8),
-        horizon=horizon,
-    )
-    return stationary_mdp(problem, theta=theta.reshape(-1), mu=mu.reshape(capacity + 1, -1), name=name)
+    problem = problem_of(features.reshape(capacity + 1, len(levels), -1), discount, horizon, 0.8)
+    return model_of(problem, [theta.reshape(-1)], [mu.reshape(capacity + 1, -1)], name)

@@ -28,10 +28,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy._numerics.inputs import require_positive, require_whole
+from bestpolicy._numerics.inputs import of_type, require_positive, require_whole
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.arithmetic import inverse, lengths, optimal_information, powers, product, square_root
-from bestpolicy.instances.construction import discount_or_default, staged_mdp
+from bestpolicy.instances.construction import model_of, problem_of, require_room, require_sizes
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 
@@ -72,9 +72,8 @@ def simplex(
     require_positive(concentration=concentration, spread=spread)
     rng = np.random.default_rng(seed)
     features = _mixture_weights(rng, states, actions, dimension, concentration, anchors=True)
-    problem = Problem(features, discount=discount_or_default(discount, horizon, 0.8), horizon=horizon)
-    thetas, mus = _prototypes(rng, problem, spread)
-    return staged_mdp(problem, thetas=thetas, mus=mus, name=name)
+    problem = problem_of(features, discount, horizon, 0.8)
+    return model_of(problem, *_prototypes(rng, problem, spread), name)
 
 
 def low_rank(
@@ -95,30 +94,17 @@ def low_rank(
 
     Parameters
     ----------
-    states, actions, dimension : int
-    concentration, spread : float
-        Dirichlet parameters of the mixture weights and of the next-state distributions.
-    seed : int
-    discount, horizon
-        At most one of them; discount 0.8 by default. With a horizon every step has its own (θ_h, μ_h).
-    name : str, optional
-        Shown in reports.
+    states, actions, dimension, concentration, spread, seed, discount, horizon, name
+        As in `simplex`.
     """
     _check_sizes(states, actions, dimension, seed)
     require_positive(concentration=concentration, spread=spread)
     rng = np.random.default_rng(seed)
     weights = _mixture_weights(rng, states, actions, dimension, concentration, anchors=False)
     to_features, to_parameters = _whitening_maps(weights.reshape(-1, dimension))
-    problem = Problem(
-        product(weights, to_features), discount=discount_or_default(discount, horizon, 0.8), horizon=horizon
-    )
-    thetas, mus = _prototypes(rng, problem, spread)
-    return staged_mdp(
-        problem,
-        thetas=[product(theta, to_parameters) for theta in thetas],
-        mus=[product(mu, to_parameters) for mu in mus],
-        name=name,
-    )
+    problem = problem_of(product(weights, to_features), discount, horizon, 0.8)
+    thetas, mus = ([product(part, to_parameters) for part in parts] for parts in _prototypes(rng, problem, spread))
+    return model_of(problem, thetas, mus, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,14 +156,11 @@ def universal(
     name : str, optional
         Shown in reports.
     """
+    of_type("sparse_rewards", sparse_rewards, bool)
     rng, problem = _universal_problem(states, actions, dimension, bases, spread, seed, discount, horizon)
     drawn = [_universal_stage(rng, problem, bases, spread, sparse_rewards) for _ in range(problem.stages)]
-    return staged_mdp(
-        problem,
-        thetas=[theta for _, _, theta in drawn],
-        mus=[_mixed(matrices, weights) for matrices, weights, _ in drawn],
-        name=name,
-    )
+    mus = [_mixed(matrices, weights) for matrices, weights, _ in drawn]
+    return model_of(problem, [theta for _, _, theta in drawn], mus, name)
 
 
 def universal_mixture(
@@ -205,7 +188,8 @@ def universal_mixture(
 
 
 def _check_sizes(states: int, actions: int, dimension: int, seed: int) -> None:
-    require_whole(1, states=states, actions=actions, dimension=dimension)
+    require_sizes(1, states=states, actions=actions, dimension=dimension)
+    require_room("states, actions or dimension", states * dimension * max(actions, dimension))
     require_whole(0, seed=seed)
     if dimension > states * actions:
         raise InvalidInput(
@@ -242,12 +226,12 @@ def _universal_problem(
     horizon: int | None,
 ) -> tuple[np.random.Generator, Problem]:
     _check_sizes(states, actions, dimension, seed)
-    require_whole(1, bases=bases)
+    require_sizes(1, bases=bases)
+    require_room("bases", bases * states * max(dimension, states * actions))
     require_positive(spread=spread)
     rng = np.random.default_rng(seed)
     features = _mixture_weights(rng, states, actions, dimension, 1.0, anchors=True)
-    discount = discount_or_default(discount, horizon, 0.8)
-    return rng, Problem(features, discount=discount, horizon=horizon)
+    return rng, problem_of(features, discount, horizon, 0.8)
 
 
 def _universal_stage(

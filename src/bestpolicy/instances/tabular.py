@@ -17,10 +17,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import BoolArray, FloatArray, as_floats
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, as_floats, as_numbers
 from bestpolicy._numerics.inputs import require_positive, require_whole
 from bestpolicy.errors import InvalidInput
-from bestpolicy.instances.construction import discount_or_default
+from bestpolicy.instances.construction import default_discount, model_of, require_room, require_sizes
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 
@@ -57,16 +57,19 @@ def tabular(
         raise InvalidInput(
             f"transitions (S, A, S) and rewards (S, A) must agree. Got {rows.shape} and {means.shape} instead."
         )
-    allowed = np.ones(shape, dtype=np.bool_) if mask is None else np.asarray(mask, dtype=np.bool_)
+    allowed = np.ones(shape, dtype=np.bool_) if mask is None else as_numbers("mask", mask) != 0
     if allowed.shape != shape:
         raise InvalidInput(f"mask must have shape (S, A) = {shape}. Got {allowed.shape} instead.")
+    require_room("transitions", allowed.size * int(allowed.sum()))
     problem = Problem(_one_hot(allowed), discount=discount, horizon=horizon, mask=mask)
-    theta = means[..., problem.mask]
-    mu = np.swapaxes(rows[..., problem.mask, :], -1, -2)
-    if horizon is not None:
-        theta = _at_every_step(theta, problem.stages, 1)
-        mu = _at_every_step(mu, problem.stages, 2)
-    return LinearMDP(problem, theta=theta, mu=mu, name=name)
+    require_room("horizon", problem.stages * problem.states * problem.dimension)
+    theta = means[..., problem.mask].reshape(-1, problem.dimension)
+    mu = np.swapaxes(rows[..., problem.mask, :], -1, -2).reshape(-1, problem.states, problem.dimension)
+    for array, values in (("rewards", theta), ("transitions", mu)):
+        if len(values) not in (1, problem.stages):
+            raise InvalidInput(f"{array} must be of {problem.stages} steps, the horizon. Got {len(values)} instead.")
+    theta, mu = (np.broadcast_to(values, (problem.stages, *values.shape[1:])) for values in (theta, mu))
+    return model_of(problem, theta, mu, name)
 
 
 def random_tabular(
@@ -95,7 +98,8 @@ def random_tabular(
     name : str, optional
         Shown in reports.
     """
-    require_whole(1, states=states, actions=actions)
+    require_sizes(1, states=states, actions=actions)
+    require_room("states or actions", (states * actions) ** 2)
     require_whole(0, seed=seed)
     rng = np.random.default_rng(seed)
     if concentration is None:
@@ -105,7 +109,7 @@ def random_tabular(
         require_positive(concentration=concentration)
         rows = rng.dirichlet(np.full(states, concentration), size=(states, actions))
     rewards = rng.uniform(size=(states, actions))
-    discount = discount_or_default(discount, horizon, 0.5)
+    discount = default_discount(discount, horizon, 0.5)
     return tabular(rows, rewards, discount=discount, horizon=horizon, name=name)
 
 
@@ -117,9 +121,5 @@ def _one_hot(allowed: BoolArray) -> FloatArray:
 
 
 def _with_or_without_steps(name: str, value: ArrayLike, axes: tuple[str, ...], steps: tuple[str, ...]) -> FloatArray:
-    has_steps = steps and np.ndim(value) == len(axes) + 1
-    return as_floats(name, value, (*steps, *axes) if has_steps else axes)
-
-
-def _at_every_step(array: FloatArray, stages: int, axes: int) -> FloatArray:
-    return array if array.ndim > axes else np.broadcast_to(array, (stages, *array.shape))
+    array = as_numbers(name, value)
+    return as_floats(name, array, (*steps, *axes) if steps and array.ndim == len(axes) + 1 else axes)

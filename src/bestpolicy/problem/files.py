@@ -1,7 +1,9 @@
 """Model files: one ``.npz`` of plain arrays, never a pickle, so that loading a stranger's file runs no code.
 
 Keys: features (S, A, d); discount or horizon; optionally mask (S, A), theta ((d,) or (H, d)) and mu ((S, d) or
-(H, S, d)).
+(H, S, d)). A small file may unpack to anything, so the names, types and shapes that it declares are weighed before any
+array is made: memory is limited to `max_bytes`, else to the environment variable BESTPOLICY_MAX_MODEL_BYTES, else to
+1 GiB, and the work of checking the model in proportion.
 """
 
 from __future__ import annotations
@@ -9,42 +11,59 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
 from os import PathLike
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, frozen
-from bestpolicy._numerics.inputs import file_path
-from bestpolicy.errors import InvalidInput, did_you_mean
+from bestpolicy._numerics.arrays import FloatArray, enough_memory, frozen, readable_size
+from bestpolicy._numerics.inputs import file_path, whole
+from bestpolicy.errors import BestPolicyError, InvalidInput, did_you_mean
 from bestpolicy.problem.problem import Problem
 
+LIMIT = "BESTPOLICY_MAX_MODEL_BYTES"  # the environment variable
+_LIMIT = 2**30
 _KEYS = ("features", "theta", "mu", "discount", "horizon", "mask")
+_OPERATIONS_A_BYTE = 2**11  # of the limit: minutes of checks at 1 GiB
+_LONGEST_READ = 2**20  # of what is packed: NumPy reads less at a time, and no list of six members is as long
+_LONGEST_HEADER = 2**13  # of an array; NumPy's own have 128 bytes
 
 
-def read_arrays(path: str | PathLike[str]) -> tuple[Problem, FloatArray | None, FloatArray | None]:
+def read_arrays(
+    path: str | PathLike[str], max_bytes: int | None = None
+) -> tuple[Problem, FloatArray | None, FloatArray | None]:
     """Read a problem and, if the file has them, θ and μ."""
-    if not os.path.isfile(path):
-        raise InvalidInput(f"no such file: {path}. Give the path of an .npz model file.")
-    with open(path, "rb") as file:
-        return from_file(file, str(path))
+    name, limit = file_path("path", path), _limit(max_bytes)
+    if os.path.isdir(name):
+        raise InvalidInput(f"{name} is a folder. Give the path of an .npz model file.")
+    if not os.path.isfile(name):
+        raise InvalidInput(f"no such file: {name}. Give the path of an .npz model file.")
+    with _one_error(name), open(name, "rb") as file:
+        return from_file(file, name, limit)
 
 
-def from_file(file: BinaryIO, path: str) -> tuple[Problem, FloatArray | None, FloatArray | None]:
+def from_file(
+    file: BinaryIO, path: str, max_bytes: int | None = None
+) -> tuple[Problem, FloatArray | None, FloatArray | None]:
     """Read a problem and, if it has them, θ and μ from an open file; `path` is its name in messages."""
-    arrays = _read(file, path)
-    unknown = sorted(set(arrays) - set(_KEYS))
-    if unknown:
-        hint = did_you_mean(unknown[0], _KEYS)
-        raise InvalidInput(f"{path} has an unknown key {unknown[0]!r}. Expected {', '.join(_KEYS)}.{hint}")
-    if "features" not in arrays:
-        raise InvalidInput(f"{path} lacks the key 'features' (S, A, d). It has: {', '.join(arrays) or 'nothing'}.")
-    problem = Problem(
-        arrays["features"],
-        discount=_scalar(path, arrays, "discount"),
-        horizon=_scalar(path, arrays, "horizon"),
-        mask=arrays.get("mask"),
-    )
+    limit = _limit(max_bytes)
+    with _one_error(path):
+        if file.read(6) == np.lib.format.MAGIC_PREFIX:
+            raise InvalidInput(f"{path} is a single array, not an .npz archive of named arrays.")
+        archive = zipfile.ZipFile(_Frugal(file))
+        members = _members(archive, path)
+        shapes = {key: _declared_shape(archive, member, f"{key} in {path}") for key, member in members.items()}
+        with enough_memory(f"reading {path}", _require_within(limit, path, shapes)):
+            arrays = {key: frozen(_array(archive, member)) for key, member in members.items()}
+            problem = Problem(
+                arrays["features"],
+                discount=_scalar(path, arrays, "discount"),
+                horizon=_scalar(path, arrays, "horizon"),
+                mask=arrays.get("mask"),
+            )
     return problem, arrays.get("theta"), arrays.get("mu")
 
 
@@ -57,14 +76,14 @@ def write_arrays(
 
 def write_file(path: str | PathLike[str], content: bytes) -> None:
     """Write a file, or say why that cannot be done."""
-    own = file_path("path", path)
+    name = file_path("path", path)
     try:
-        with open(own, "wb") as file:
+        with open(name, "wb") as file:
             file.write(content)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidInput(
-            f"cannot write {os.fspath(own)}: {reason}. Give a file in a folder that exists and may be written."
+            f"cannot write {name}: {reason}. Give a file in a folder that exists and may be written."
         ) from None
 
 
@@ -84,24 +103,99 @@ def to_bytes(problem: Problem, *, theta: FloatArray | None = None, mu: FloatArra
     return buffer.getvalue()
 
 
-def _read(file: BinaryIO, path: str) -> dict[str, Any]:
+@contextmanager
+def _one_error(path: str) -> Iterator[None]:
+    """Whatever the readers of files, archives and arrays raise becomes one error."""
     try:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InvalidInput(f"{path} is a single array, not an .npz archive of named arrays.")
-        return {key: frozen(archive[key]) for key in archive.files}
-    except InvalidInput:
+        yield
+    except BestPolicyError:
         raise
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
-        archive = zipfile.is_zipfile(file)
-        what = "holds pickled objects" if archive and "pickle" in str(error).lower() else "is not a readable .npz file"
-        raise InvalidInput(f"{path} {what}. Save plain arrays with numpy.savez or LinearMDP.save.") from None
+    except Exception as error:  # they have dozens of kinds of exceptions for what is broken
+        reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+        raise InvalidInput(
+            f"{path} is not a readable .npz file{reason}. Save plain arrays with numpy.savez or LinearMDP.save."
+        ) from None
+
+
+def _members(archive: zipfile.ZipFile, path: str) -> dict[str, zipfile.ZipInfo]:
+    """Return the members of an archive by key; refuse what is no key of a model."""
+    members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+    if unknown := sorted(set(members) - set(_KEYS)):
+        hint = did_you_mean(unknown[0], _KEYS)
+        raise InvalidInput(f"{path} has an unknown key {unknown[0]!r:.80}. Expected {', '.join(_KEYS)}.{hint}")
+    if len(members) < len(archive.infolist()):
+        raise InvalidInput(f"{path} has two arrays of the same name. Save each once, with numpy.savez.")
+    if "features" not in members:
+        raise InvalidInput(f"{path} lacks the key 'features' (S, A, d). It has: {', '.join(members) or 'nothing'}.")
+    return members
+
+
+class _Frugal:
+    """A file of which only little is read at a time, however long the list of members says that it is."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        if size > _LONGEST_READ:
+            raise ValueError("the list of members is too long")
+        return self._file.read(size)
+
+
+def _declared_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tuple[int, ...]:
+    """Return the shape of a member from its first bytes; refuse what is no plain array of numbers."""
+    if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InvalidInput(f"{name} is encrypted or packed in an unusual way. Save it with numpy.savez.")
+    with archive.open(member) as stream:
+        start = io.BytesIO(stream.read(_LONGEST_HEADER))
+    version = np.lib.format.read_magic(start)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(start)
+    if dtype.hasobject:
+        raise InvalidInput(f"{name} holds pickled objects. Save plain arrays with numpy.savez or LinearMDP.save.")
+    if dtype.kind not in "biuf":
+        raise InvalidInput(f"{name} must hold real numbers. Got {dtype} instead.")
+    if any(size < 1 for size in shape):
+        raise InvalidInput(f"{name} must not be empty. Got shape {shape!s:.80} instead.")
+    if member.file_size != start.tell() + prod(shape) * dtype.itemsize:
+        raise InvalidInput(f"{name} is not as long as its shape {shape!s:.80} says. Save it again with numpy.savez.")
+    return tuple(shape)
+
+
+def _require_within(limit: int, path: str, shapes: dict[str, tuple[int, ...]]) -> int:
+    """Return how many bytes a model takes; raise InvalidInput if they, or the work of checking it, are too many."""
+    *pairs, dimension = shapes["features"] or (1,)
+    needed = 8 * (sum(map(prod, shapes.values())) + dimension**2)
+    operations = prod(pairs) * dimension * (dimension + prod(shapes.get("mu", ())[:-1]))
+    if needed > limit or operations > _OPERATIONS_A_BYTE * limit:
+        least = max(needed, -(-operations // _OPERATIONS_A_BYTE))
+        raise InvalidInput(
+            f"{path} would take {readable_size(needed)} of memory and {operations:.1g} multiplications, more than a "
+            f"limit of {readable_size(limit)} allows. If you trust it: LinearMDP.load(path, max_bytes={least}), or set "
+            f"the environment variable {LIMIT}={least}."
+        )
+    return needed
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+    with archive.open(member) as stream:
+        array = np.lib.format.read_array(stream, allow_pickle=False)
+        stream.read(1)  # beyond the end, where the checksum is compared
+    return array
+
+
+def _limit(max_bytes: int | None) -> int:
+    if max_bytes is not None:
+        return whole("max_bytes", max_bytes, 1)
+    text = os.environ.get(LIMIT, "")
+    return whole(LIMIT, int(text) if text.isdecimal() and len(text) < 20 else text or _LIMIT, 1)
 
 
 def _scalar(path: str, arrays: dict[str, Any], key: str) -> Any:
     if key not in arrays:
         return None
     value = arrays[key]
-    if value.size != 1 or not np.issubdtype(value.dtype, np.number):
+    if value.size != 1 or value.dtype.kind not in "iuf":
         raise InvalidInput(f"{key} in {path} must be a single number. Got {value.dtype} {value.shape} instead.")
     return value.item()

@@ -17,9 +17,12 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, Matrix, as_floats, compact, frozen
-from bestpolicy._numerics.inputs import whole
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, Matrix, as_floats, as_numbers, compact, frozen
+from bestpolicy._numerics.inputs import as_float, number, shown, whole
 from bestpolicy.errors import InvalidInput
+
+HUGE = 1e100  # squares of such numbers, and of their inverses, are numbers still
+_LONGEST = 10**6  # every step has its own parameters, samples and values
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,7 +36,7 @@ class Problem:
     discount : float, optional
         γ in (0, 1). Give either `discount` or `horizon`.
     horizon : int, optional
-        H ≥ 1.
+        H, from 1 to a million.
     mask : bool array (S, A), optional
         True where the action is allowed; every state needs one. All are allowed by default.
     """
@@ -166,13 +169,13 @@ class Problem:
 
     def stage_policy(self, policy: ArrayLike) -> IntArray:
         """Validate a policy (S,) or (H, S) and return it with the stage axis, (stages, S)."""
-        array = np.asarray(policy)
+        array = as_numbers("policy", policy)
         shape = (self.states,) if self.horizon is None else (self.stages, self.states)
         if array.shape != shape or not np.issubdtype(array.dtype, np.integer):
             raise InvalidInput(
                 f"policy must be an integer array of shape {shape}. Got {array.dtype} {array.shape} instead."
             )
-        staged = array.reshape(self.stages, self.states).astype(np.int64)
+        staged = array.reshape(self.stages, self.states).astype(np.int64)  # too large a number becomes negative
         in_range = (staged >= 0) & (staged < self.actions)
         legal = in_range & self.mask[np.arange(self.states), np.where(in_range, staged, 0)]
         if not legal.all():
@@ -189,12 +192,20 @@ def _require_finite_features(features: FloatArray, mask: BoolArray) -> None:
         state, action = np.argwhere(~finite)[0]
         where = "" if mask[state, action] else " (not allowed there, but it must still be finite: use zeros)"
         raise InvalidInput(f"features of pair (state {state}, action {action}) are not all finite{where}.")
+    rows = features.reshape(-1, features.shape[2]) if mask.all() else features[mask]
+    sizes = np.maximum(rows.max(axis=0), -rows.min(axis=0))
+    extreme = np.flatnonzero((sizes > HUGE) | ((sizes > 0) & (sizes < 1 / HUGE)))
+    if len(extreme):
+        raise InvalidInput(
+            f"features must be of moderate size. In dimension {extreme[0]} the largest is {sizes[extreme[0]]:g}; scale "
+            "that to about 1."
+        )
 
 
 def _checked_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> BoolArray:
     if mask is None:
         return frozen(np.ones(shape, dtype=np.bool_))
-    array = np.asarray(mask)
+    array = as_numbers("mask", mask)
     if array.shape != shape:
         raise InvalidInput(f"mask must have shape (S, A) = {shape}. Got {array.shape} instead.")
     if array.dtype != np.bool_ and not np.isin(array, (0, 1)).all():
@@ -212,15 +223,18 @@ def _checked_discount(discount: float | None, horizon: int | None) -> float | No
         raise InvalidInput(f"give either discount or horizon. Got {given}.")
     if discount is None:
         return None
-    try:
-        value = float(discount)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"discount must be a number in (0, 1). Got {discount!r} instead.") from None
-    if not 0.0 < value < 1.0:
-        remedy = " Without discounting, give a horizon instead." if value == 1.0 else ""
-        raise InvalidInput(f"discount must lie strictly between 0 and 1. Got {value:g} instead.{remedy}")
-    return value
+    if as_float(discount) == 1.0:
+        raise InvalidInput(
+            f"discount must be strictly between 0 and 1. Got {shown(discount)} instead. Without discounting, give a "
+            "horizon instead."
+        )
+    return number("discount", discount, above=0, below=1)
 
 
 def _checked_horizon(horizon: int | None) -> int | None:
-    return None if horizon is None else whole("horizon", horizon, 1)
+    if horizon is None:
+        return None
+    steps = whole("horizon", horizon, 1)
+    if steps > _LONGEST:
+        raise InvalidInput(f"horizon must be at most {_LONGEST}. Got {shown(horizon)}; give a discount instead.")
+    return steps

@@ -6,6 +6,7 @@ attribute ``units``; then ε, gaps and values are reported in the user's units, 
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bestpolicy._numerics.arrays import IntArray
-from bestpolicy._numerics.inputs import number
+from bestpolicy._numerics.inputs import interval, number, shown, whole
 from bestpolicy.errors import InvalidInput
 
 
@@ -42,13 +43,25 @@ class Units:
     own_states: int | None = None
 
     def __post_init__(self) -> None:
-        number("reward_scale", self.reward_scale, above=0)
-        number("reward_offset", self.reward_offset, least=-inf)
+        object.__setattr__(self, "reward_scale", number("reward_scale", self.reward_scale, above=0))
+        object.__setattr__(self, "reward_offset", number("reward_offset", self.reward_offset, least=-inf))
+        interval("reward_offset and reward_scale", self.reward_range)
+        if self.own_states is not None:
+            whole("own_states", self.own_states, 1)
+        if not isinstance(self.environment, str):
+            raise InvalidInput(f"environment must be a text. Got {shown(self.environment)} instead.")
+        for name in ("states", "actions", "environment"):
+            try:
+                json.dumps(getattr(self, name), allow_nan=False, ensure_ascii=False).encode()
+            except Exception as error:  # whatever is among the names
+                raise InvalidInput(
+                    f"{name} of units must be ready for JSON: texts, finite numbers, lists of them ({error!s:.200})."
+                ) from None
 
     @classmethod
     def of_range(cls, reward_range: tuple[float, float]) -> Units:
         """Return the units of rewards in [low, high]."""
-        low, high = reward_range
+        low, high = interval("reward_range", reward_range)
         return cls(reward_scale=high - low, reward_offset=low)
 
     @classmethod
@@ -56,7 +69,7 @@ class Units:
         """Return the units of a simulator, its attribute ``units``; the default if it declares none."""
         units = getattr(simulator, "units", None)
         if units is not None and not isinstance(units, Units):
-            raise InvalidInput(f"units of a simulator must be bestpolicy.Units. Got {units!r} instead.")
+            raise InvalidInput(f"units of a simulator must be bestpolicy.Units. Got {shown(units)} instead.")
         return units or default or cls()
 
     @property
@@ -68,8 +81,8 @@ class Units:
         """Return a policy (stages, S) as the user plays it."""
         if self.own_states is None:
             return staged
-        own = staged[:, : self.own_states]
-        return own if self.actions is None else np.asarray(self.actions)[own]
+        shown_part = staged[:, : self.own_states]
+        return shown_part if self.actions is None else np.asarray(self.actions)[shown_part]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""

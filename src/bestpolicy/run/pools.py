@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from math import inf
 from typing import Any
 from uuid import uuid4
-from weakref import WeakKeyDictionary, WeakSet
 
-from bestpolicy.errors import InvalidInput, one_line
+from bestpolicy.errors import InvalidInput
 from bestpolicy.run.measure import BEGUN, begin_worker, measure, measure_on_dask
 from bestpolicy.samples import Tally
 from bestpolicy.simulators import GenerativeModel
@@ -61,16 +62,13 @@ class LocalPool:
     executor : Executor
     hire : callable, optional
         Makes another one when this one is broken or hangs.
-
-    Attributes
-    ----------
-    begun : dict of Future to float
-        When the queries that are being answered began.
     """
+
+    falls_as_one = True
 
     def __init__(self, executor: Executor, hire: Hire | None) -> None:
         self._hire = hire
-        self.begun: dict[Answer, float] = {}
+        self._begun: dict[Answer, float] = {}
         self._take(executor)
 
     def _take(self, executor: Executor) -> None:
@@ -89,21 +87,26 @@ class LocalPool:
         """Hand a query to a worker."""
         with _no_interrupts() if self._hire is not None else nullcontext():
             future = self._executor.submit(measure, model, query, self._processes)
-        if self._size is not None:
-            self.begun[future] = time.monotonic()
+        self._begun[future] = time.monotonic() if self._size is not None else inf
         return future
 
-    def look(self, flying: dict[Answer, Query]) -> int:
-        """See which queries have begun; return how many were simulated again behind our back, which is none."""
-        if self._size is None:
-            for future in flying:
-                if future.running():
-                    self.begun.setdefault(future, time.monotonic())
+    def begun(self, future: Answer) -> float:
+        """When a query began to be answered; inf if it has not."""
+        if self._begun.get(future) == inf and future.running():
+            self._begun[future] = time.monotonic()
+        return self._begun.get(future, inf)
+
+    def landed(self, future: Answer) -> None:
+        """Forget a query."""
+        self._begun.pop(future, None)
+
+    def look(self) -> int:
+        """Return how many queries were simulated again behind our back: none."""
         return 0
 
     def suspects(self, broken: list[Answer], flying: dict[Answer, Query]) -> list[Answer]:
         """When a worker dies the whole executor breaks: any query that had begun may be to blame."""
-        return [future for future in flying if future in self.begun] or broken[:1]
+        return [future for future in flying if self.begun(future) < inf] or broken[:1]
 
     def give_up(self, guilty: list[Answer], flying: dict[Answer, Query]) -> list[Answer]:
         """End the workers that hold these queries; return all queries that are lost with them."""
@@ -132,16 +135,21 @@ class DaskPool:
     they begin, and the scheduler says when a worker is gone; Dask then simulates its queries again elsewhere.
     """
 
+    falls_as_one = False
+
     def __init__(self, executor: Any) -> None:
         self._executor, self._client = executor, executor._client
         self._address = self._client.scheduler.address
-        self.begun: dict[Answer, float] = {}
-        self._keys: dict[str, Answer] = {}
-        self._workers: dict[Answer, str] = {}
+        self._keys: dict[Answer, str] = {}
+        self._unfinished: set[str] = set()
+        self._heard: dict[str, tuple[float, str]] = {}  # when a query began, and on which worker
         self._repeated: list[str] = []
-        self._looked = self._seen = time.monotonic()
-        self._reported = False
-        _listen(self)
+        self._looked, self._alone = time.monotonic(), 0.0
+        # A client has one handler for a topic: somebody else's is called, too, and is back in its place afterwards.
+        self._others = {topic: self._client._event_handlers.get(topic) for topic in ("all", BEGUN)}
+        self._handlers = {topic: partial(self._hear, topic) for topic in self._others}
+        for topic, handler in self._handlers.items():
+            self._client.subscribe_topic(topic, handler)
 
     def has_room(self, flying: dict[Answer, Query]) -> bool:
         """Whether more queries can be handed in."""
@@ -150,41 +158,48 @@ class DaskPool:
     def send(self, model: GenerativeModel, query: Query) -> Answer:
         """Hand in a query, under a key of its own: Dask keeps what came of a key, errors too."""
         key = f"measure-{uuid4().hex}"
+        self._unfinished.add(key)
         future: Answer = self._executor.submit(measure_on_dask, model, query, key, key=key, pure=False)
-        self._keys[key] = future
-        future.add_done_callback(lambda _: self._forget(key))
+        self._keys[future] = key
         return future
 
-    def _forget(self, key: str) -> None:
-        """Keep nothing of a query that is done, so that the cluster can forget its answer, too."""
-        self._workers.pop(self._keys.pop(key), None)
+    def begun(self, future: Answer) -> float:
+        """When a worker said that it begins with a query; inf if none has."""
+        return self._heard.get(self._keys.get(future, ""), (inf, ""))[0]
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def landed(self, future: Answer) -> None:
+        """Forget a query, so that the cluster can forget its answer, too."""
+        key = self._keys.pop(future, "")
+        self._unfinished.discard(key)
+        self._heard.pop(key, None)
+
+    def _hear(self, topic: str, event: tuple[float, Any]) -> Any:
         """Take a message from the cluster; in another thread."""
-        if message.get("action") == "remove-worker":
-            lost = {*message.get("processing-tasks", ()), *message.get("lost-computed-tasks", ())}
-            self._repeated.extend(key for key in lost if key in self._keys)
-        future = self._keys.get(message.get("begun", ""))
-        if future is not None:
-            self._workers[future], self.begun[future] = message["worker"], time.monotonic()
+        message = event[1] if isinstance(event[1], dict) else {}
+        if message.get("begun") in self._unfinished:
+            self._heard[message["begun"]] = time.monotonic(), message["worker"]
+        elif message.get("action") == "remove-worker":
+            lost = {*message.get("processing-tasks", ()), *message.get("lost-computed-tasks", ())} & self._unfinished
+            # A worker that was told to go has begun what it said; one that died may not have come to say so.
+            self._repeated += [key for key in lost if key in self._heard or not message.get("expected")]
+        other = self._others[topic]
+        return None if other is None else other(event)
 
-    def look(self, flying: dict[Answer, Query]) -> int:
+    def look(self) -> int:
         """Return how many queries are simulated again because a worker was lost; fail if there are no workers."""
-        now = time.monotonic()
-        if now > self._looked + _LOOK_EVERY:
-            self._looked = now
-            if self._has_workers():
-                self._seen, self._reported = now, False
-            elif now > self._seen + WITHOUT_WORKERS:
+        since = time.monotonic() - self._looked
+        if since > _LOOK_EVERY:
+            self._looked += since
+            reported = self._alone > _REPORT_AFTER
+            self._alone = 0.0 if self._has_workers() else self._alone + min(since, 2 * _LOOK_EVERY)
+            if self._alone > WITHOUT_WORKERS:
                 raise Irreplaceable(
                     f"the Dask cluster has had no workers for {WITHOUT_WORKERS:g} s. Start some with `dask worker "
                     f"{self._address}`, wait for them with client.wait_for_workers(1), and go on"
                 )
-            elif now > self._seen + _REPORT_AFTER and not self._reported:
-                self._reported = True
-                logger.warning(
-                    "the Dask cluster at %s has no workers; waiting up to %g s for some", self._address, WITHOUT_WORKERS
-                )
+            if self._alone > _REPORT_AFTER and not reported:
+                where = self._address
+                logger.warning("the Dask cluster at %s has no workers; waiting %g s for some", where, WITHOUT_WORKERS)
         repeated, self._repeated = len(self._repeated), []
         return repeated
 
@@ -199,39 +214,27 @@ class DaskPool:
 
     def give_up(self, guilty: list[Answer], flying: dict[Answer, Query]) -> list[Answer]:
         """Restart the workers that hold these queries; what else they hold Dask moves elsewhere."""
-        workers = {self._workers[future] for future in guilty if future in self._workers and not future.done()}
+        held = [self._heard.get(self._keys.get(future, "")) for future in guilty if not future.done()]
         for future in guilty:
             future.cancel()
-        if workers:
-            try:
-                self._client.restart_workers(list(workers), raise_for_error=False)
-            except Exception as error:
-                raise Irreplaceable(f"its worker could not be restarted ({one_line(error)})") from error
+        workers = list({worker for _, worker in filter(None, held)})
+        try:
+            if workers:
+                self._client.restart_workers(workers, raise_for_error=False)
+        except Exception as error:
+            raise Irreplaceable(
+                f"Its worker could not be restarted ({error}); those that `dask worker` starts by default can be"
+            ) from error
         return guilty
 
     def dismiss(self, *, kill: bool) -> None:
-        """Nothing to do: the cluster is somebody else's."""
-
-
-_listening: WeakKeyDictionary[Any, WeakSet[DaskPool]] = WeakKeyDictionary()
-
-
-def _listen(pool: DaskPool) -> None:
-    """Have a pool hear what the cluster says of its queries and workers."""
-    client = pool._client
-    if client in _listening:
-        _listening[client].add(pool)
-        return
-    pools = _listening[client] = WeakSet([pool])
-    before = client._event_handlers.get("all")  # a client has one handler for a topic
-
-    def hear(event: tuple[float, Any]) -> Any:
-        for each in list(pools) if isinstance(event[1], dict) else ():
-            each.hear(event[1])
-        return None if before is None else before(event)
-
-    client.subscribe_topic("all", hear)
-    client.subscribe_topic(BEGUN, hear)
+        """Listen no more; the cluster is somebody else's."""
+        for topic, handler in self._handlers.items():
+            if self._client.status == "running" and self._client._event_handlers.get(topic) is handler:
+                self._client.unsubscribe_topic(topic)
+                del self._client._event_handlers[topic]
+                if self._others[topic] is not None:
+                    self._client.subscribe_topic(topic, self._others[topic])
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from bestpolicy.errors import BestPolicyError, InvalidInput, SimulatorError, one_line
@@ -28,7 +29,7 @@ _DIED = (
     "worker printed says more; on other processes a simulator must stand at the top of a module)"
 )
 _TO_SEND = (
-    "To work on other processes, a simulator and its functions must stand at the top of a module, and hold nothing that "
+    "To work on other processes, a simulator and its functions must stand at the top of a module and hold nothing that "
     "cannot be pickled, such as a lock or an open file."
 )
 _GO_ON = (
@@ -76,8 +77,8 @@ class Crew:
                     self._call_back()
                 self._send()
                 wait(self._flying, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
-                broken = self._take_answers(study)
                 self._notice(study)
+                broken = self._take_answers(study)
                 if broken:
                     self._lose(study, self._pool.suspects(broken, self._flying), _DIED)
                 self._lose(study, self._overdue(), f"no answer within {self._query_seconds} s")
@@ -96,7 +97,7 @@ class Crew:
     def _send(self) -> None:
         """Give the free workers something to do. After a death, suspects are tried alone: that finds the guilty one."""
         while self._waiting and self._pool.has_room(self._flying):
-            if self._flying and self._suspects & {self._waiting[0].index, *(q.index for q in self._flying.values())}:
+            if self._flying and self._suspects:
                 break
             query = self._waiting.popleft()
             try:
@@ -109,9 +110,9 @@ class Crew:
     def _call_back(self) -> None:
         """Forget the queries that have not begun."""
         self._waiting.clear()
-        for future in [each for each in self._flying if each not in self._pool.begun]:
+        for future in [each for each in self._flying if self._pool.begun(each) == inf]:
             if future.cancel():
-                del self._flying[future]
+                self._landed(future)
 
     def _take_answers(self, study: Study) -> list[Answer]:
         """Tell what was answered, and send again what failed; return the queries whose worker is gone."""
@@ -130,12 +131,12 @@ class Crew:
         return broken
 
     def _landed(self, future: Answer) -> Query:
-        self._pool.begun.pop(future, None)
+        self._pool.landed(future)
         return self._flying.pop(future)
 
     def _notice(self, study: Study) -> None:
         try:
-            for _ in range(self._pool.look(self._flying)):
+            for _ in range(self._pool.look()):
                 study.note_failure()
         except Irreplaceable as error:
             raise with_study(study, SimulatorError(f"{error}: everything that was measured is kept.")) from None
@@ -143,8 +144,8 @@ class Crew:
     def _overdue(self) -> list[Answer]:
         if self._query_seconds is None:
             return []
-        begun, limit = self._pool.begun, time.monotonic() - self._query_seconds
-        return [future for future in self._flying if begun.get(future, limit) < limit and not future.done()]
+        limit = time.monotonic() - self._query_seconds
+        return [future for future in self._flying if self._pool.begun(future) < limit and not future.done()]
 
     def _lose(self, study: Study, guilty: list[Answer], reason: str) -> None:
         """Blame queries for the loss of their workers, and send again what was in flight there."""
@@ -156,11 +157,12 @@ class Crew:
             query = min((self._flying[future] for future in guilty), key=lambda each: each.index)
             raise failed(study, query, f"{reason}. {error}") from error
         for future in sorted(lost, key=lambda each: self._flying[each].index, reverse=True):
-            begun, query = future in self._pool.begun, self._landed(future)
+            begun, query = self._pool.begun(future) < inf, self._landed(future)
             if _answered(future):
                 study.tell(query, future.result())
             elif future in guilty:
-                self._suspects.add(query.index)
+                if self._pool.falls_as_one:
+                    self._suspects.add(query.index)
                 self._try_again(study, query, reason)
             else:
                 self._waiting.appendleft(query)

@@ -1,8 +1,8 @@
-"""What an environment tells about itself, checked at the border: its table, spaces, beginnings and rewards."""
+"""What an environment tells about itself, checked at the border: its table, spaces, names, beginnings and rewards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import BoolArray
+from bestpolicy._numerics.arrays import BoolArray, as_numbers
 from bestpolicy._numerics.inputs import interval
 from bestpolicy.errors import InvalidInput
 
@@ -90,10 +90,10 @@ def list_labels(gymnasium: ModuleType, env: Any, space: str, name: str, labels: 
         if not isinstance(labels, Iterable) or isinstance(labels, str):
             raise InvalidInput(f"{name} must be a list of all of them. Got {labels!r} instead.")
         return list(labels)
-    found = getattr(env, space, None)
-    if not isinstance(found, gymnasium.spaces.Discrete):
-        raise InvalidInput(f"the environment's {space} is {found}, not Discrete. List all of them: {name}=[…].")
-    return list(range(int(found.start), int(found.start + found.n)))
+    declared = getattr(env, space, None)
+    if not isinstance(declared, gymnasium.spaces.Discrete):
+        raise InvalidInput(f"the environment's {space} is {declared}, not Discrete. List all of them: {name}=[…].")
+    return list(range(int(declared.start), int(declared.start + declared.n)))
 
 
 def initial_states(env: Any, states: int) -> BoolArray | None:
@@ -111,7 +111,7 @@ def initial_states(env: Any, states: int) -> BoolArray | None:
 
 
 def checked_mask(mask: ArrayLike | None, shape: tuple[int, int]) -> BoolArray:
-    allowed = np.ones(shape, np.bool_) if mask is None else np.asarray(mask)
+    allowed = np.ones(shape, np.bool_) if mask is None else as_numbers("mask", mask)
     if allowed.shape != shape:
         raise InvalidInput(f"mask must have shape (states, actions) = {shape}. Got {allowed.shape} instead.")
     if not np.isin(allowed, (0, 1)).all():
@@ -125,3 +125,37 @@ def checked_range(limits: tuple[float, float] | None) -> tuple[float, float]:
             "reward_range=(low, high) is needed: this environment does not tell the range of its rewards."
         )
     return interval("reward_range", limits)
+
+
+def key_of(label: Any) -> Hashable:
+    """Return something hashable that equal labels share, be they numbers, arrays, tuples or dictionaries of them."""
+    if hasattr(label, "tolist"):
+        label = label.tolist()
+    if isinstance(label, dict):
+        return frozenset((name, key_of(value)) for name, value in label.items())
+    return tuple(map(key_of, label)) if isinstance(label, list | tuple) else label
+
+
+def positions_of(labels: Iterable[Any], name: str) -> dict[Hashable, int]:
+    """Return where each label is in the list, by its key."""
+    try:
+        keys = [key_of(label) for label in labels]
+        positions = {key: index for index, key in enumerate(keys)}
+    except TypeError as error:
+        raise InvalidInput(
+            f"{name} must be a list of numbers, strings, tuples, arrays or dictionaries of them ({error})."
+        ) from None
+    if not keys or len(positions) < len(keys):
+        raise InvalidInput(f"{name} must list each one once, and there must be some.")
+    return positions
+
+
+def plain(label: Any) -> Any:
+    """Return a label as JSON can hold it."""
+    if hasattr(label, "tolist"):
+        label = label.tolist()
+    if isinstance(label, dict):
+        return {str(name): plain(value) for name, value in label.items()}
+    if isinstance(label, list | tuple):
+        return [plain(part) for part in label]
+    return label if label is None or isinstance(label, bool | int | float | str) else str(label)

@@ -11,12 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import frozen
 from bestpolicy._numerics.inputs import choice
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally, require_pulls
 
 RewardLaw = Literal["bernoulli", "deterministic"]
 _LAWS = ("bernoulli", "deterministic")
@@ -51,6 +50,7 @@ class ExactSimulator:
 
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
+        require_pulls(pulls, self.problem, rng)
         counts = np.stack(
             [
                 rng.multinomial(stage_counts, self.mdp.transition_rows(pulls.pairs, stage))
@@ -66,4 +66,4 @@ class ExactSimulator:
         else:
             sums = counts * means[:, :, None]
             squares = pulls.counts * means**2
-        return Tally(pulls.pairs, frozen(counts), frozen(sums), frozen(squares))
+        return Tally._trusted(pulls.pairs, counts, sums, squares)

@@ -33,25 +33,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, as_numbers
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally, require_pulls
 from bestpolicy.simulators.environments import (
     checked_mask,
     checked_options,
     checked_range,
     import_gymnasium,
     initial_states,
+    key_of,
     list_labels,
     make_environment,
     name_of,
+    plain,
+    positions_of,
     require_table,
 )
 from bestpolicy.simulators.feature_maps import feature_array
-from bestpolicy.simulators.labels import key_of, plain, positions_of
 from bestpolicy.simulators.transition_table import TransitionTable, outside
 from bestpolicy.simulators.user import CallableSimulator
 
@@ -169,6 +171,7 @@ class GymSimulator:
 
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
+        require_pulls(pulls, self.problem, rng)
         if self._table is not None:
             return self._table.sample(self.problem, pulls, rng)
         if not self._functional:
@@ -178,15 +181,18 @@ class GymSimulator:
 
     def env_policy(self, policy: ArrayLike) -> IntArray:
         """Return a policy of `problem` as the environment's own actions, one per state of `states`: (n,) or (H, n)."""
-        own = self.units.policy(self.problem.stage_policy(policy))
-        return own[0] if self.problem.horizon is None else own
+        staged = self.units.policy(self.problem.stage_policy(policy))
+        return staged[0] if self.problem.horizon is None else staged
 
     def env_values(self, values: ArrayLike) -> FloatArray:
         """Return values of `problem`, (S,) or (H, S), in the environment's units and states: (n,) or (H, n)."""
-        staged = np.asarray(values, dtype=np.float64).reshape(self.problem.stages, self.problem.states)
-        low, scale = self.units.reward_offset, self.units.reward_scale
-        own: FloatArray = scale * staged + low * self.problem.value_limits[:, None]
-        return own[0, : len(self.states)] if self.problem.horizon is None else own[:, : len(self.states)]
+        problem, units, n = self.problem, self.units, len(self.states)
+        given = as_numbers("values", values).astype(np.float64, copy=False)
+        if given.size != problem.stages * problem.states:
+            raise InvalidInput(f"values must be one per state and step of the problem. Got {given.shape} instead.")
+        staged = given.reshape(problem.stages, problem.states)
+        in_units: FloatArray = units.reward_scale * staged + units.reward_offset * problem.value_limits[:, None]
+        return in_units[0, :n] if problem.horizon is None else in_units[:, :n]
 
     def truth(self) -> LinearMDP:
         """Return the table as a linear MDP in normalised units, to judge policies by; for one-hot features only."""

@@ -16,7 +16,7 @@ from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
-from bestpolicy.simulators.labels import key_of
+from bestpolicy.simulators.environments import key_of
 
 _ENTRY = "a list of (probability, next state, reward, terminated)"
 
@@ -97,14 +97,14 @@ class TransitionTable:
         """Return the table of the normalised problem, in which all that terminates leads to the end."""
         (end, actions), over = self.allowed.shape, ~self._of(live)[:, None]
         probabilities = np.where(over, np.eye(1, self.rewards.shape[1]), self.probabilities)
-        own = np.where(over, 0.0, self.rewards)
-        rewards = np.where(probabilities > 0, (own - offset) / scale, 0.0)
+        paid = np.where(over, 0.0, self.rewards)
+        rewards = np.where(probabilities > 0, (paid - offset) / scale, 0.0)
         wrong = (rewards < 0) | (rewards > 1)
         wrong[end * actions :] = False  # without an end its rows are not used, and 0 may lie outside
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             state, action = divmod(int(row), actions)
-            raise InvalidInput(f"pair (state {state}, action {action}): {outside(own[row, column], offset, scale)}")
+            raise InvalidInput(f"pair (state {state}, action {action}): {outside(paid[row, column], offset, scale)}")
         terminates = self.terminates | over
         successors = np.where(terminates, end, self.successors)
         return TransitionTable(self.allowed, probabilities, rewards, successors, terminates)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
-from bestpolicy._numerics.inputs import function, interval
+from bestpolicy._numerics.inputs import function, interval, of_type, shown
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally, require_pulls
 
 _BLOCK = 2**18
 
@@ -55,8 +55,7 @@ class CallableSimulator:
         vectorized: bool = False,
         reward_range: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        if not isinstance(problem, Problem):
-            raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
+        of_type("problem", problem, Problem)
         self._problem = problem
         self.step = function("step", step, "step(state, action, rng) -> (reward, next_state)")
         self.vectorized = vectorized
@@ -71,6 +70,7 @@ class CallableSimulator:
 
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
+        require_pulls(pulls, self.problem, rng)
         tally = Tally.empty(self.problem, pulls.pairs)
         for stage, counts in enumerate(pulls.counts):
             extra = {"stage": stage} if self._takes_stage else {}
@@ -135,8 +135,8 @@ class CallableSimulator:
         low, high, states = self._low, self._high, self.problem.states
         try:
             value = float(reward)
-        except (TypeError, ValueError):
-            return f"reward {_short(reward)} is not a number."
+        except (TypeError, ValueError, OverflowError):
+            return f"reward {shown(reward)} is not a number."
         if isnan(value):
             return f"reward nan is not in [{low:g}, {high:g}]. Find out why: leaving it out would bias the answer."
         if not low <= value <= high:
@@ -148,10 +148,10 @@ class CallableSimulator:
             known = float(next_state) == int(next_state) and 0 <= int(next_state) < states
         except (TypeError, ValueError, OverflowError):
             known = False
-        shown = f"{next_state:g}" if isinstance(next_state, int | float | np.number) else _short(next_state)
         if known:
             return None
-        return f"next state {shown} is not one of 0..{states - 1}. Return the number of a state, counted from 0."
+        got = f"{next_state:g}" if isinstance(next_state, float | np.number) else shown(next_state)
+        return f"next state {got} is not one of 0..{states - 1}. Return the number of a state, counted from 0."
 
 
 _Measured = tuple[FloatArray, IntArray, tuple[str, BaseException | None] | None]
@@ -180,12 +180,7 @@ def _plausible(rewards: Any, next_states: Any, low: float, high: float, states: 
 
 
 def _not_two(answer: Any) -> str:
-    return f"step must return (reward, next_state). Got {_short(answer)} instead."
-
-
-def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else text[:57] + "..."
+    return f"step must return (reward, next_state). Got {shown(answer)} instead."
 
 
 def _takes_stage(problem: Problem, step: Callable[..., Any]) -> bool:

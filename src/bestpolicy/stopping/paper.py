@@ -65,7 +65,7 @@ def threshold(problem: Problem, delta: float, rounds: float) -> float:
 def inverse_rate(problem: Problem, resolved: float, leverage: float) -> float:
     """1/U for a resolved gap Δ+ε and worst leverage σ; with the leverage of the Gram matrix itself, t/U = Z."""
     factor = 1 / problem.stages**3 if problem.discount is None else (1 - problem.discount) ** 4
-    return 3 * factor * resolved**2 / (10 * leverage)
+    return 3 * factor * (float(resolved) * float(resolved)) / (10 * leverage)  # inf, not an error, if huge
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from bestpolicy._numerics.inputs import number, whole, word
-from bestpolicy.errors import StoreError
+from bestpolicy.errors import InvalidInput, StoreError
 from bestpolicy.problem.units import Units
 
 
@@ -58,7 +58,7 @@ class Settings:
         # Whatever was given, what is kept is of the right kind.
         self._keep(
             asked_epsilon=number("epsilon", self.asked_epsilon),
-            delta=number("delta", self.delta, above=0, below=1),
+            delta=_probability(self.delta),
             algorithm=word("algorithm", self.algorithm),
             seed=whole("seed", self.seed, 0),
             max_samples=None if self.max_samples is None else whole("max_samples", self.max_samples, 1),
@@ -124,3 +124,9 @@ def _of_the_first_versions(known: dict[str, Any]) -> dict[str, Any]:
     scale, offset = known["reward_scale"], known.get("reward_offset", 0.0)
     units = named | {"reward_scale": scale, "reward_offset": offset}
     return known | {"asked_epsilon": known["epsilon"], "units": units, "budgets": known.get("budgets") or ()}
+
+
+def _probability(delta: Any) -> float:
+    if number("delta", delta, above=0, below=1) < 1e-300:
+        raise InvalidInput(f"delta must be at least 1e-300, so that its shares are numbers. Got {delta!r} instead.")
+    return float(delta)

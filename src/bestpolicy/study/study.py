@@ -540,6 +540,12 @@ class Study:
         if self._file is not None:
             self._file.close()
 
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __del__(self) -> None:
         if getattr(self, "_file", None) is not None:
             self.close()

@@ -25,32 +25,20 @@ from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from math import isfinite
 from os import PathLike
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from bestpolicy.errors import BestPolicyError, InvalidInput
+from bestpolicy.errors import LIMIT_GB, BestPolicyError, InvalidInput, TooLarge
 from bestpolicy.verification import paper, protocol
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import ABSOLUTE, NO_CHOICE, Claim, rule_name
 from bestpolicy.verification.journal import check_journal
-from bestpolicy.verification.reading import LIMIT_GB, Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
+from bestpolicy.verification.reading import Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
 THEOREMS = ("R", *protocol.THEOREMS, NO_CHOICE)
 _THEIR_WORD = "the user's word"
 _DOWN = Context(rounding=ROUND_FLOOR)
-
-
-class TrueModel(Protocol):
-    """What is read of a model that a certificate is compared with; a `LinearMDP` has it."""
-
-    theta: Floats
-    mu: Floats
-
-    @property
-    def problem(self) -> Any:
-        """Features, mask, discount and horizon."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -102,7 +90,7 @@ class Verification:
     @property
     def rule(self) -> str:
         """The statement that certifies."""
-        return rule_name(self.theorem, self.epsilon)
+        return rule_name(self.theorem.removesuffix("-E"), self.theorem.endswith("-E"), self.epsilon)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
@@ -125,7 +113,7 @@ class Verification:
 
 def verify(
     path: str | PathLike[str],
-    model: TrueModel | None = None,
+    model: Any = None,
     *,
     store: str | PathLike[str] | None = None,
     limit_gb: float = LIMIT_GB,
@@ -147,14 +135,14 @@ def verify(
     Raises
     ------
     InvalidInput
-        If the file cannot be understood, or asks for more than the limit. A file that can, but proves nothing, gives a
-        `Verification` that says so.
+        If the file cannot be understood (`TooLarge`: it asks for more than the limit). A file that can, but proves
+        nothing, gives a `Verification` that says so.
     """
     budget = Budget(limit_gb)
     return _guarded(lambda: _verify(read_text(path, budget), model, budget, store))
 
 
-def verify_text(text: str, model: TrueModel | None = None, *, limit_gb: float = LIMIT_GB) -> Verification:
+def verify_text(text: str, model: Any = None, *, limit_gb: float = LIMIT_GB) -> Verification:
     """Check the text of a certificate; the parameters are those of `verify`."""
     return _guarded(lambda: _verify(text, model, Budget(limit_gb)))
 
@@ -167,15 +155,13 @@ def _guarded(check: Callable[[], Verification]) -> Verification:
     except BestPolicyError:
         raise
     except MemoryError:
-        raise InvalidInput("the certificate needs more memory than there is. Check it on a larger computer.") from None
+        raise TooLarge("the certificate needs more memory than there is. Check it on a larger computer.") from None
     except Exception as error:
         what = visible(f"{type(error).__name__}: {error}")[:200]
         raise InvalidInput(f"the certificate cannot be checked ({what}). Ask for the file again.") from error
 
 
-def _verify(
-    text: str, model: TrueModel | None, budget: Budget, store: str | PathLike[str] | None = None
-) -> Verification:
+def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | None = None) -> Verification:
     document = parse(text, budget)
     claim, reasons = Claim.read(document), list[str]()
     if document.text("sha256") != digest(document.fields):
@@ -253,7 +239,7 @@ def _certified(case: Case, claim: Claim, policy: Ints) -> tuple[float, int, list
     return protocol.certified_epsilon(case, claim, proof, policy)
 
 
-def _true_loss(case: Case, policy: Ints, model: TrueModel) -> float:
+def _true_loss(case: Case, policy: Ints, model: Any) -> float:
     """max_s V*(s) - V^π(s) in a known model, at the first stage; by its own policy iteration."""
     if not all(hasattr(model, name) for name in ("problem", "theta", "mu")):
         raise InvalidInput(f"model must be a LinearMDP. Got {type(model).__name__} instead.")
@@ -265,31 +251,26 @@ def _true_loss(case: Case, policy: Ints, model: TrueModel) -> float:
     theta = np.asarray(model.theta, dtype=np.float64).reshape(case.stages, -1)
     mu = np.asarray(model.mu, dtype=np.float64).reshape(case.stages, len(states), -1)
 
-    def best_actions(parameters: Floats) -> Ints:
-        actions: Ints = np.where(case.mask, features @ parameters, -np.inf).argmax(axis=1).astype(np.int64)
-        return actions
+    def q_values(stage: int, values: Floats) -> Floats:
+        return np.where(case.mask, features @ (theta[stage] + case.gamma * (mu[stage].T @ values)), -np.inf)
+
+    def evaluated(actions: Ints) -> Floats:
+        played = features[states, actions]
+        values: Floats = played @ np.linalg.solve(np.eye(theta.shape[1]) - case.gamma * (mu[0].T @ played), theta[0])
+        return values
 
     if case.horizon is not None:
         best, own = np.zeros(len(states)), np.zeros(len(states))
         for stage in reversed(range(case.stages)):
-            best = np.where(case.mask, features @ (theta[stage] + mu[stage].T @ best), -np.inf).max(axis=1)
-            own = (features @ (theta[stage] + mu[stage].T @ own))[states, policy[stage]]
-        return max(0.0, float((best - own).max()))
-
-    def evaluate(actions: Ints) -> tuple[Floats, Floats]:
-        played = features[states, actions]
-        parameters = np.linalg.solve(np.eye(len(theta[0])) - case.gamma * (mu[0].T @ played), theta[0])
-        return parameters, played @ parameters
-
-    parameters, own = evaluate(policy[0])
-    best = own
-    for _ in range(200):
-        actions = best_actions(parameters)
-        parameters, values = evaluate(actions)
-        if values.max() <= best.max() + 1e-13 and np.allclose(values, best, rtol=0, atol=1e-13 * case.limits[0]):
-            break
-        best = np.maximum(best, values)
-    return max(0.0, float((np.maximum(best, values) - own).max()))
+            best, own = q_values(stage, best).max(axis=1), q_values(stage, own)[states, policy[stage]]
+    else:
+        best = own = evaluated(policy[0])
+        for _ in range(200):
+            better = evaluated(q_values(0, best).argmax(axis=1))
+            if not (better > best + 1e-13 * case.limits[0]).any():
+                break
+            best = better
+    return max(0.0, float((best - own).max()))
 
 
 def _up(number: float) -> Decimal:

@@ -114,6 +114,15 @@ class Case:
             raise Rejected("the policy plays an action that is not allowed")
         return policy
 
+    def pairs(self, node: Node, key: str) -> Ints:
+        """Read flat indices s·A + a of allowed pairs."""
+        pairs = node.array(key, "i", (None,))
+        if not len(pairs) or pairs.min() < 0 or pairs.max() >= self.mask.size or (np.diff(pairs) <= 0).any():
+            raise Rejected(f"the field {key!r} is not a list of strictly increasing indices of pairs")
+        if not self.mask.reshape(-1)[pairs].all():
+            raise Rejected(f"the field {key!r} has a pair that is not allowed")
+        return pairs
+
     def rivals(self, policy: Ints) -> NDArray[np.bool_]:
         """Allowed actions that differ from the policy's in their features, (stages, S, A)."""
         self.budget.hold(self.stages * (self.features.size + self.features[:, 0].size), "the policy")
@@ -168,16 +177,11 @@ class Samples:
     def read(cls, node: Node, case: Case) -> Samples:
         """Read the sums and check that they can be sums of samples."""
         node.only("pairs", "cells", "counts", "rewards", "squares", "weighted")
-        pairs = node.array("pairs", "i", (None,))
-        states, actions, _ = case.features.shape
-        shape = (case.stages, len(pairs), states)
+        pairs = case.pairs(node, "pairs")
+        shape = (case.stages, len(pairs), len(case.features))
         size = shape[0] * shape[1] * shape[2]
         case.budget.hold(14 * size, f"a table of {shape} counts")
-        case.budget.work(100 * size, f"a table of {shape} counts")
-        if not len(pairs) or (np.diff(pairs) <= 0).any() or pairs[0] < 0 or pairs[-1] >= states * actions:
-            raise Rejected("the sampled pairs are not strictly increasing indices of pairs")
-        if not case.mask.reshape(-1)[pairs].all():
-            raise Rejected("a pair was sampled that is not allowed")
+        case.budget.work(300 * size, f"a table of {shape} counts")
         cells, counts = node.array("cells", "i", (None,)), node.array("counts", "i", (None,))
         if len(cells) != len(counts) or (np.diff(cells) <= 0).any() or (cells < 0).any() or (cells >= size).any():
             raise Rejected("the cells of the counts are not strictly increasing indices")

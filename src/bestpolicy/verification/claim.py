@@ -86,7 +86,7 @@ class Claim:
     @property
     def missed(self) -> float | None:
         """The ε that was asked, if it was not reached."""
-        return self.asked if self.epsilon > self.asked * (1 + RELATIVE) else None
+        return None if reached(self.epsilon, self.asked) else self.asked
 
     @property
     def trusted(self) -> list[str]:
@@ -109,59 +109,56 @@ class Claim:
         algorithm = visible(self.document.child("run").text("algorithm"))
         return f"the algorithm ({algorithm}), its parameters, the seed{names} and versions are as the file says"
 
-    def rule(self, case: Case) -> str:
-        """Return the statement that certifies."""
-        return rule_name(self.theorem + ("-E" if case.horizon is not None else ""), self.epsilon)
-
     def contradictions(self, case: Case) -> list[str]:
         """Return the fields that contradict others, in words."""
         claim, run, problem = (self.document.child(name) for name in ("claim", "run", "problem"))
         algorithm, paper = run.text("algorithm"), self.theorem == "R"
-        reached, rule = claim.flag("asked_was_certified"), claim.text("rule")
-        # With one stage the programs name Theorem T without -E.
-        plain = {name.replace("-E", "") if case.horizon == 1 else name for name in (rule, self.rule(case))}
+        stated, rule = claim.flag("asked_was_certified"), claim.text("rule")
+        expected = rule_name(self.theorem, case.horizon is not None, self.epsilon)
         agreements = [
             ("rounds", run.whole("rounds", 0) == self.samples // case.stages),
             ("algorithm", self.theorem == NO_CHOICE or algorithm not in (_OTHERS if paper else _PAPER)),
             ("algorithm", algorithm not in _PAPER or (algorithm == "gss") == (case.horizon is None)),
-            ("asked_was_certified", reached == (self.missed is None) or self.version < _HONEST),
-            ("rule", len(plain) == 1 or self.version < _HONEST),
+            ("asked_was_certified", stated == reached(self.epsilon, self.asked) or self.version < _HONEST),
+            ("rule", rule == expected or self.version < _HONEST),
         ]
         if problem.has("labels"):
             labels = problem.child("labels")
             labels.only(*_FIELDS["labels"].split())
             for name, size in (("states", len(case.features)), ("actions", case.mask.shape[1])):
-                agreements.append((f"labels: {name}", not labels.has(name) or _length(labels, name) == size))
+                names = labels.fields[name] if labels.has(name) else [None] * size
+                agreements.append((f"labels: {name}", isinstance(names, list) and len(names) == size))
             if labels.has("own_states"):
                 agreements.append(("labels: own_states", labels.whole("own_states", 1) <= len(case.features)))
             if labels.has("environment"):
                 labels.text("environment")
             for name in ("reward_scale", "reward_offset"):
-                stated = labels.number(name, -1e300, 1e300) if labels.has(name) else None
-                agreements.append((f"labels: {name}", stated in (None, getattr(self, name))))
+                same = not labels.has(name) or labels.number(name, -1e300, 1e300) == getattr(self, name)
+                agreements.append((f"labels: {name}", same))
         parameters, proof = run.child("parameters"), self.document.child("proof")
         for name, unit in (("lag_share", 1.0), ("value_span", self.reward_scale)):
             if parameters.has(name) and name in proof.fields:
                 own = proof.number(name, -1e300, 1e300) * unit if proof.has(name) else inf
-                stated = inf if parameters.fields[name] == "inf" else parameters.number(name, -1e300, 1e300)
-                agreements.append((name, own == stated or abs(own - stated) <= RELATIVE * stated < inf))
+                said = inf if parameters.fields[name] == "inf" else parameters.number(name, -1e300, 1e300)
+                agreements.append((name, own == said or abs(own - said) <= RELATIVE * said < inf))
         for node in self.document.children("assumptions"):
             node.only("assumption", "checked")
-            agreements.append(("assumptions", node.text("assumption") in CHECKED or not node.flag("checked")))
+            known, checked = node.text("assumption") in CHECKED, node.flag("checked")
+            agreements.append(("assumptions", known or not checked))
         return [f"the field {field!r} contradicts what was found" for field, agrees in agreements if not agrees]
 
 
-def rule_name(theorem: str, epsilon: float) -> str:
+def reached(epsilon: float, asked: float) -> bool:
+    """Whether what is certified is what was asked."""
+    return epsilon <= asked * (1 + RELATIVE)
+
+
+def rule_name(theorem: str, episodic: bool, epsilon: float) -> str:
     """Name what certifies; Theorems T and P certify an optimal policy by (A), one within some ε by (B)."""
-    if theorem.startswith(NO_CHOICE):
+    if theorem == NO_CHOICE:
         return "no state has two distinct actions"
-    return f"Theorem {theorem}" + ((" (A)" if epsilon == 0 else " (B)") if theorem[0] in "TP" else "")
-
-
-def _length(node: Node, key: str) -> int:
-    if not isinstance(node.fields[key], list):
-        node.wrong(key, "a list")
-    return len(node.fields[key])
+    criterion = (" (A)" if epsilon == 0 else " (B)") if theorem in ("T", "P") else ""
+    return f"Theorem {theorem}{'-E' if episodic else ''}{criterion}"
 
 
 def _chain(node: Node) -> dict[str, str | int]:

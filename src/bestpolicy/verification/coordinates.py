@@ -56,12 +56,8 @@ class Coordinates:
         """Read T and w, and check that they are what they have to be."""
         dimension = case.features.shape[2]
         transform = node.array("transform", "f", (dimension, dimension))
-        pairs = node.array("design_pairs", "i", (None,))
+        pairs = case.pairs(node, "design_pairs")
         weights = node.array("design_weights", "f", (len(pairs),))
-        if not len(pairs) or (np.diff(pairs) <= 0).any() or pairs[0] < 0 or pairs[-1] >= case.mask.size:
-            raise Rejected("the pairs of the design are not strictly increasing indices of pairs")
-        if not case.mask.reshape(-1)[pairs].all():
-            raise Rejected("the design has a pair that is not allowed")
         if (weights < 0).any() or abs(weights.sum() - 1) > _SLACK:
             raise Rejected("the weights of the design are not shares that sum to 1")
         allowed, error = exact_product(case.features[case.mask], transform)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import inf, log
 
 import numpy as np
@@ -31,7 +32,7 @@ from bestpolicy.verification.coordinates import Coordinates
 from bestpolicy.verification.noise import Prior
 from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
 from bestpolicy.verification.regression import Regression
-from bestpolicy.verification.tight import Spending, certified_by_f, certified_by_t_or_p
+from bestpolicy.verification.tight import Rounds, Spending, certified_by_f
 
 LAG_SHARES = (0.35, 0.35, 0.15, 0.05, 0.04, 0.03, 0.02, 0.01)
 OPTIMAL_ONLY, NEAR_OPTIMAL = (0.1, 0.75, 0.15, 0.0), (0.1, 0.65, 0.15, 0.1)  # events H, B, V, L
@@ -64,20 +65,10 @@ class Facts:
         return self.proof.number("value_span", 0.0, 1e300) if self.proof.has("value_span") else inf
 
 
-def _by_t(facts: Facts) -> float:
-    split = NEAR_OPTIMAL if facts.asked > 0 else OPTIMAL_ONLY
-    return _by_t_or_p(facts, split, fixed=False)
-
-
-def _by_p(facts: Facts) -> float:
-    return _by_t_or_p(facts, OPTIMAL_ONLY, fixed=True)
-
-
-def _by_t_or_p(facts: Facts, split: tuple[float, ...], fixed: bool) -> float:
+def _by_t_or_p(facts: Facts, fixed: bool) -> float:
+    split = NEAR_OPTIMAL if facts.asked > 0 and not fixed else OPTIMAL_ONLY
     spending = Spending(facts.prior, *(facts.delta * share for share in split))
-    return certified_by_t_or_p(
-        facts.model, facts.policy, spending, fixed=fixed, value_span=facts.value_span, target=facts.target
-    )
+    return Rounds(facts.model, facts.policy, spending, fixed).epsilon(facts.value_span, facts.target)
 
 
 def _by_f(facts: Facts) -> float:
@@ -96,8 +87,8 @@ class Theorem:
 
 
 THEOREMS = {
-    "T": Theorem("the prior", _by_t),
-    "P": Theorem("the prior and the policy", _by_p),
+    "T": Theorem("the prior", partial(_by_t_or_p, fixed=False)),
+    "P": Theorem("the prior and the policy", partial(_by_t_or_p, fixed=True)),
     "F": Theorem("the prior, the policy and the function V", _by_f),
 }
 # How a lag's δ is shared, by the version of the format since which it is. Rows are never changed, only added.

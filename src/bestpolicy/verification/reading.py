@@ -24,10 +24,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from bestpolicy.errors import InvalidInput
+from bestpolicy.errors import LIMIT_GB, InvalidInput, TooLarge
 
 FORMAT, VERSION = "bestpolicy certificate", 2
-LIMIT_GB = 1.0
 _STEPS_PER_GB = 1e11  # multiplications in a minute or so
 STAGE = 1e6  # what a stage costs in a loop, however small it is
 _DEEPEST, _LONGEST = 32, 20_000  # of objects inside objects, and of texts
@@ -81,7 +80,7 @@ class Budget:
 
     def _require(self, needed: float, what: str) -> None:
         if needed > self.limit_gb:
-            raise InvalidInput(
+            raise TooLarge(
                 f"limit_gb must be larger to check this certificate: {what.format(needed)}, and {self.limit_gb:g} is "
                 "the limit. Raise it if you trust the file."
             )
@@ -134,17 +133,11 @@ def parse(text: str, budget: Budget | None = None) -> Node:
             "Use the bestpolicy that wrote it."
         )
     level: list[Any] = [document]
-    depth = 0
-    while level:
-        level = [
-            part
-            for node in level
-            for part in (node.values() if isinstance(node, dict) else node)
-            if isinstance(part, dict | list)
-        ]
-        depth += 1
-        if depth > _DEEPEST:
-            raise InvalidInput("the certificate is not one: it nests too deeply. Ask for the file again.")
+    for _ in range(_DEEPEST):
+        parts = [part for node in level for part in (node.values() if isinstance(node, dict) else node)]
+        level = [part for part in parts if isinstance(part, dict | list)]
+    if level:
+        raise InvalidInput("the certificate is not one: it nests too deeply. Ask for the file again.")
     return Node(document, "the certificate", budget)
 
 

@@ -70,7 +70,7 @@ class Regression:
         case.budget.hold(case.stages * dimension * (3 * states + 4 * len(rows) + 4 * dimension), "its estimates")
         products = (len(rows) * (dimension + states) + states * dimension + 20 * dimension**2) * dimension
         case.budget.work(case.stages * (products + STAGE), "its estimates")
-        stages = [
+        solved = [
             least_squares(
                 rows,
                 samples.weights[stage],
@@ -83,20 +83,9 @@ class Regression:
             )
             for stage in range(case.stages)
         ]
-        return cls(
-            case,
-            samples,
-            features,
-            coordinates.longest,
-            rows,
-            np.array([stage.inverse for stage in stages]),
-            np.array([stage.theta for stage in stages]),
-            np.array([stage.mu for stage in stages]),
-            max(stage.defect for stage in stages),
-            np.array([stage.size for stage in stages]),
-            np.array([stage.rewards for stage in stages]),
-            np.array([stage.probabilities for stage in stages]),
-        )
+        inverse, theta, mu, defects, *errors = (np.array(column) for column in zip(*solved, strict=True))
+        worst = float(defects.max())
+        return cls(case, samples, features, coordinates.longest, rows, inverse, theta, mu, worst, *errors)
 
     @property
     def equation_errors(self) -> Floats:

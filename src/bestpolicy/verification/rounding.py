@@ -22,7 +22,6 @@ The run takes them four times: what it claims is confirmed here in spite of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, inf, log2, sqrt
 
 import numpy as np
@@ -92,35 +91,13 @@ def reward_sum_errors(samples: Samples) -> Floats:
     return errors
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """Least squares at one stage, with what is known about its errors.
-
-    Attributes
-    ----------
-    inverse : array (d, d)
-    theta, mu : arrays (d,) and (S, d)
-    defect : float
-        δ/(1-δ), δ ≥ ‖I - G⁻¹G‖ for the inverse that was computed.
-    size : float
-        ‖Σ_s|μ̂(s)|‖.
-    rewards, probabilities : float
-        z_r and z_p.
-    """
-
-    inverse: Floats
-    theta: Floats
-    mu: Floats
-    defect: float
-    size: float
-    rewards: float
-    probabilities: float
-
-
 def least_squares(
     rows: Floats, weights: Floats, targets: Floats, *, error: float, ones: float, longest: float, sums: float, a: float
-) -> Solved:
-    """Solve G X = Σφ·targets for targets (K, 1 + S), rewards first; the other parameters are e, τ, ‖φ‖, a_r and a."""
+) -> tuple[Floats, Floats, Floats, float, float, float, float]:
+    """Solve G X = Σφ·targets for targets (K, 1 + S), rewards first; the other parameters are e, τ, ‖φ‖, a_r and a.
+
+    Returns G⁻¹, θ̂, μ̂ (S, d), the relative error δ/(1-δ) of G⁻¹ with δ ≥ ‖I - G⁻¹G‖, ‖Σ_s|μ̂(s)|‖, z_r and z_p.
+    """
     gram, right = (rows.T * weights) @ rows, rows.T @ targets
     values = np.linalg.eigvalsh(gram)
     trace, total = float(np.trace(gram)), float(weights.sum())
@@ -140,14 +117,14 @@ def least_squares(
     missed = float(np.linalg.norm(residuals[:, 0])) + unit * (trace * length + longest * total)
     strayed = float(np.linalg.norm(residuals[:, 1:].sum(axis=1))) + unit * (trace * size + longest * total)
     misfit = error * root * (1 + ones) / (1 - error * root) + ones
-    return Solved(
-        inverse=inverse.astype(np.float64),
-        theta=found[:, 0].astype(np.float64),
-        mu=np.ascontiguousarray(found[:, 1:].T, dtype=np.float64),
-        defect=MARGIN * defect / (1 - defect),
-        size=size,
-        rewards=MARGIN * ((sums + a) * reach + longest / smallest * missed),
-        probabilities=MARGIN * (misfit * (1 + reach) + 2 * a * reach + longest / smallest * strayed),
+    return (
+        inverse.astype(np.float64),
+        found[:, 0].astype(np.float64),
+        np.ascontiguousarray(found[:, 1:].T, dtype=np.float64),
+        MARGIN * defect / (1 - defect),
+        size,
+        MARGIN * ((sums + a) * reach + longest / smallest * missed),
+        MARGIN * (misfit * (1 + reach) + 2 * a * reach + longest / smallest * strayed),
     )
 
 

@@ -48,14 +48,9 @@ class Spending:
     kernel: float
 
 
-def certified_by_t_or_p(
-    model: Regression, policy: Ints, spending: Spending, *, fixed: bool, value_span: float, target: float
-) -> float:
-    """Return the ε that Theorem T (or, with a `fixed` policy, P) certifies; stops refining at the target."""
-    return _Rounds(model, policy, spending, fixed).epsilon(value_span, target)
+class Rounds:
+    """Theorem T or, with a `fixed` policy, P."""
 
-
-class _Rounds:
     def __init__(self, model: Regression, policy: Ints, spending: Spending, fixed: bool) -> None:
         self.model, self.case, self.policy, self.spending = model, model.case, policy, spending
         case, (states, actions, dimension), pairs = model.case, model.features.shape, len(model.rows)
@@ -79,6 +74,7 @@ class _Rounds:
         self.squares = model.moments(model.samples.weights_squared)
 
     def epsilon(self, value_span: float, target: float) -> float:
+        """Return the ε that is certified; refining stops at the target."""
         case, model, response, spending = self.case, self.model, self.response, self.spending
         limits = case.limits if case.horizon is None else np.append(case.limits[1:], 0.0)
         ranges = 1 + case.gamma * np.minimum(limits, inf if self.kernel is None else value_span)
