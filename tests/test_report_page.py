@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from dataclasses import asdict
-from html import escape, unescape
+from html import unescape
 from html.parser import HTMLParser
 from math import inf
 from pathlib import Path
@@ -287,8 +287,8 @@ def test_pages_of_studies_of_all_kinds(studies, listed, name, said, resumes, req
     page = report.report_page(studies, name=name, bounds=False)
     outline = check_page(page)
     with Store(studies) as store:
-        trace = store.read(store.find(name)).trace
         record = store.read(store.find(name))
+    trace = record.trace
     assert said in page
     assert ("Go on with the run" in page) == resumes
     assert outline.facts["Simulator calls"] == str(record.samples)
