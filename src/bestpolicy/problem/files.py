@@ -89,9 +89,14 @@ def _read(file: BinaryIO, path: str) -> dict[str, Any]:
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise InvalidInput(f"{path} is a single array, not an .npz archive of named arrays.")
-        return {key: frozen(archive[key]) for key in archive.files}
+        arrays = {key: archive[key] for key in archive.files}
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError("something else than arrays")
+        return {key: frozen(array) for key, array in arrays.items()}
     except InvalidInput:
         raise
+    except MemoryError:
+        raise InvalidInput(f"{path} says that it has arrays which need more memory than there is. Mend it.") from None
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
         archive = zipfile.is_zipfile(file)
         what = "holds pickled objects" if archive and "pickle" in str(error).lower() else "is not a readable .npz file"

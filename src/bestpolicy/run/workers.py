@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import Any
 
-from bestpolicy.errors import SimulatorError, one_line
+from bestpolicy.errors import InvalidInput, SimulatorError, one_line
 from bestpolicy.samples import Tally
 from bestpolicy.simulators import GenerativeModel
 from bestpolicy.study import Query, Study
@@ -49,6 +49,10 @@ class Crew:
         self._model, self._hire = model, hire
         self._retries, self._query_seconds = retries, query_seconds
         self._executor = hire()
+        if not callable(getattr(self._executor, "submit", None)):
+            raise InvalidInput(
+                f"executor must be, or make, a concurrent.futures.Executor. Got {self._executor!r} instead."
+            )
         self._failures: dict[int, int] = {}
         self._begun: dict[Future[Tally], float] = {}
         self._watched = 0.0
@@ -88,11 +92,11 @@ class Crew:
     def _send(self, query: Query, flying: dict[Future[Tally], Query]) -> None:
         try:
             future = self._executor.submit(measure, self._model, query)
-        except BrokenExecutor:
+        except RuntimeError:  # broken, or shut down by somebody
             self._replace_executor()
             try:
                 future = self._executor.submit(measure, self._model, query)
-            except BrokenExecutor as error:
+            except RuntimeError as error:
                 raise SimulatorError(
                     f"the workers are gone ({one_line(error)}). Give executor= a function that makes an executor, and "
                     "they will be replaced; nothing that was told is lost."
