@@ -7,6 +7,7 @@ verification that says "not valid". To accept it, to crash and to hang are failu
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import os
@@ -83,10 +84,8 @@ def _changed(file: Path, change: Callable[[Any], None], path: str) -> None:
     """Write a certificate that somebody has changed, with the digest that fits to what it says now."""
     content = json.loads(file.read_text())
     change(content)
-    try:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
         content["sha256"] = digest(content)
-    except (ValueError, TypeError, KeyError):
-        pass
     Path(path).write_text(json.dumps(content))
 
 

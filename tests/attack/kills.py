@@ -53,7 +53,7 @@ print(os.waitpid(child, 0)[1] == signal.SIGKILL)
 
 def asked(number: int) -> dict[str, Any]:
     """What a run asks for."""
-    model, algorithm, epsilon = _RUNS[number % len(_RUNS)]
+    _model, algorithm, epsilon = _RUNS[number % len(_RUNS)]
     return {"epsilon": epsilon, "delta": 0.1, "algorithm": algorithm, "seed": number, "calls_per_query": 5000}
 
 

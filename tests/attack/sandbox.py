@@ -104,7 +104,7 @@ def _child(call: Callable[[], str | None], writer: int, memory: int) -> None:
         except BestPolicyError:
             wrong = ""
         except BaseException as error:
-            wrong = f"{type(error).__name__}: {error}" or "?"
+            wrong = f"{type(error).__name__}: {error}"
         os.write(writer, wrong.encode(errors="replace")[:4000] + _END)
     finally:
         os._exit(0)

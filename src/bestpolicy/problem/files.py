@@ -24,7 +24,7 @@ _KEYS = ("features", "theta", "mu", "discount", "horizon", "mask")
 
 def read_arrays(path: str | PathLike[str]) -> tuple[Problem, FloatArray | None, FloatArray | None]:
     """Read a problem and, if the file has them, θ and μ."""
-    if not os.path.isfile(path):
+    if not os.path.isfile(file_path("path", path)):
         raise InvalidInput(f"no such file: {path}. Give the path of an .npz model file.")
     with open(path, "rb") as file:
         return from_file(file, str(path))

@@ -219,7 +219,7 @@ def _checked_discount(discount: float | None, horizon: int | None) -> float | No
         return None
     try:
         value = float(discount)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"discount must be a number in (0, 1). Got {discount!r} instead.") from None
     if not 0.0 < value < 1.0:
         remedy = " Without discounting, give a horizon instead." if value == 1.0 else ""

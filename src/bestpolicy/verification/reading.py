@@ -56,6 +56,8 @@ def digest(document: dict[str, Any]) -> str:
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a certificate file."""
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidInput(f"path must be the path of a certificate file. Got {path!r} instead.")
     name = os.fspath(path)
     if not os.path.isfile(name):
         raise InvalidInput(f"no such file: {name}. Give a file that Result.save wrote.")
