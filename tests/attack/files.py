@@ -203,7 +203,10 @@ def _archive(changed: dict[str, bytes | None], path: str, compression: int = zip
 def _bomb(path: str) -> None:
     """4 GB of zeros as features, packed into a few MB."""
     header = _npy("{'descr': '<f8', 'fortran_order': False, 'shape': (16384, 16384, 2), }")
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("features.npy", "w") as file:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("features.npy", "w", force_zip64=True) as file,
+    ):
         file.write(header)
         for _ in range(4096 if os.environ.get("BESTPOLICY_ATTACK") else 64):
             file.write(bytes(2**20))

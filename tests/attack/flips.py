@@ -65,7 +65,7 @@ def listed(path: str) -> Any:
 
 def reported(path: str) -> Any:
     """The text of the page about a study, without its figures."""
-    page = bp.report.report_page(path, bounds=False)
+    page = bp.report.report_page(path, bounds=False).replace(path, "")
     return re.sub(r"<svg.*?</svg>|\d+(\.\d+)? (s|seconds|minutes)\b|\d{4}-\d\d-\d\d[ T][\d:]+", "", page, flags=re.S)
 
 

@@ -74,7 +74,7 @@ class Crew:
                         tally = future.result()
                     except (BrokenExecutor, CancelledError) as error:
                         broken.append((query, error, begun))
-                    except Exception as error:
+                    except (Exception, SystemExit) as error:  # a simulator that leaves its worker
                         wrong.append((query, error))
                     else:
                         study.tell(query, tally)
@@ -87,7 +87,7 @@ class Crew:
 
     def dismiss(self) -> None:
         """Let the workers go."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        _shut_down(self._executor)
 
     def _send(self, query: Query, flying: dict[Future[Tally], Query]) -> None:
         try:
@@ -156,7 +156,7 @@ class Crew:
     def _replace_executor(self) -> None:
         for process in dict(getattr(self._executor, "_processes", None) or {}).values():
             process.kill()  # a hung worker would otherwise keep the interpreter from ending
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        _shut_down(self._executor)
         self._executor = self._hire()
 
 
@@ -187,3 +187,11 @@ def failed(study: Study, query: Query, reason: Any, times: int = 1) -> Simulator
         "bestpolicy.drive(error.study, model)."
     )
     return error
+
+
+def _shut_down(executor: Executor) -> None:
+    """Let the workers of an executor go; not every kind, Dask's for one, knows that queries can be cancelled."""
+    try:
+        executor.shutdown(wait=False, cancel_futures=True)
+    except TypeError:
+        executor.shutdown(wait=False)
