@@ -47,7 +47,8 @@ def accepted(path: str, kind: str) -> str:
             return f"{reader.__qualname__} accepts it"
     else:
         write = unfinished if kind == "unfinished store" else finished
-        return wrong_with(path, Path(path).read_bytes() if os.path.isfile(path) else None, untouched(write)[1])
+        changed = None if kind == "store" else Path(path).read_bytes()  # what was no store is rightly told so
+        return wrong_with(path, changed, untouched(write)[1])
     return ""
 
 
