@@ -84,8 +84,9 @@ from bestpolicy.stopping.lemmas.betting import width
 from bestpolicy.stopping.tables.lag import PLANNED, Lag, planned_bets
 from bestpolicy.stopping.tables.model import Chain, Samples, Table, kernel_of
 
-_ROUNDS = 4
+_ROUNDS = 15
 _CHUNK = 2**21  # numbers of a block of directions: a few of these are all the memory that directions take
+_STAKES = (1.0, 0.35)  # bets of loc, ref, pair in terms of the planned ones: small ones work while D is still large
 _ROOM = 1e-9  # relative room for rounding of what is not measured
 
 
@@ -161,6 +162,11 @@ def directions(chain: Chain, kernel: Matrix, psi: FloatArray) -> Iterator[tuple[
     for begin in range(0, len(chain.state), size):
         part = slice(begin, begin + size)
         yield part, chain.step * (kernel[part] @ psi) - psi[chain.state[part]]
+
+
+def _least_width(nats: float, bets: FloatArray, squares: FloatArray, reach: FloatArray) -> FloatArray:
+    """Return the smallest width of the bets that an event is divided among."""
+    return np.minimum.reduce([width(nats, stake * bets, squares, reach) for stake in _STAKES])
 
 
 class _Look:
@@ -300,9 +306,9 @@ class _Look:
         both = chain.step * (self.values + lag.template)
         self.bracket_template = np.sqrt(self.mean_squares(both, offsets - chain.step * template_mean))
 
-        nats_local = lag.nats("loc", 2 * self._local_directions())
-        nats_hub = lag.nats("ref", 2 * chain.size)
-        nats_pair = lag.nats("pair", 4 * len(played))
+        nats_local = lag.nats("loc", 2 * len(_STAKES) * self._local_directions())
+        nats_hub = lag.nats("ref", 2 * len(_STAKES) * chain.size)
+        nats_pair = lag.nats("pair", 4 * len(_STAKES) * len(played))
         squares0, reach0 = (lag.squares / self.unit)[played], (np.maximum(lag.up, lag.down) / self.unit)[played]
         local_bets = planned_bets(nats_local, *self._local(squares0, reach0))
         hub = np.add.reduceat(lag.hub[:, None] * self.psi_past, chain.blocks)[block_of]
@@ -313,11 +319,11 @@ class _Look:
         for _ in range(_ROUNDS):
             self._squares_and_ranges(local)
             squares, reach = self.squares / self.unit, np.maximum(self.up, self.down) / self.unit
-            first = width(nats_local / self.units, local_bets, *self._local(squares[played], reach[played]))
-            first_hub = width(
+            first = _least_width(nats_local / self.units, local_bets, *self._local(squares[played], reach[played]))
+            first_hub = _least_width(
                 nats_hub / self.units, hub_bets, hub_past**2 @ squares[played], (np.abs(hub_past) * reach[played]).max(1)
             )
-            self.noise = width(nats_pair / self.units, pair_bets, squares, reach)
+            self.noise = _least_width(nats_pair / self.units, pair_bets, squares, reach)
             first_local = np.append(self._finite(first), 0.0)
             terms = self.difference * first_local[self.direction]
             self.mismatch = np.bincount(self.pair, terms, len(self.pulls))
@@ -334,7 +340,7 @@ class _Look:
             around = self.psi @ noise + slack
             self.low = np.maximum(self.low, self.values - around)
             self.high = np.minimum(self.high, self.values + around)
-            still = bool((new > 0.98 * local).all())
+            still = bool((new > 0.97 * local).all())
             local = new
             if still:
                 break
