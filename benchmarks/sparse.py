@@ -220,7 +220,7 @@ PROBLEMS: dict[str, tuple[Callable[[], World], float, float]] = {  # with the sa
     "frozen4": (lambda: gym_world("FrozenLake-v1", 0.99, map_name="4x4"), 3e5, 8e5),
     "frozen8": (lambda: gym_world("FrozenLake-v1", 0.99, map_name="8x8"), 5e6, 1e7),
     "cliff": (lambda: gym_world("CliffWalking-v1", 0.99), 2.5e5, 6e5),
-    "taxi": (lambda: gym_world("Taxi-v3", 0.99), 1.5e6, 5e6),
+    "taxi": (lambda: gym_world("Taxi-v4", 0.99), 1.5e6, 5e6),
     "inventory": (lambda: inventory(), 6e6, 1.8e7),
     "garnet100": (lambda: garnet(100, 4, 0.9), 6e5, 1.5e6),
     "garnet100-99": (lambda: garnet(100, 4, 0.99), 6e5, 1.5e6),

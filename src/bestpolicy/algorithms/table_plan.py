@@ -315,7 +315,8 @@ class Planner:
         return lag, look(past.table, lag, data, PLANNED)
 
     def _data(self, lag: Lag, rng: np.random.Generator) -> Samples:
-        return draw(self.original, PLANNED * lag.unit, rng)
+        # The past is only one draw of the truth: fresh samples differ from it by its error, too.
+        return draw(draw(self.original, self.original.pulls, rng), PLANNED * lag.unit, rng)
 
     original: Samples
 
