@@ -36,7 +36,7 @@ _CLOSES = 0.95  # of epsilon: what a rehearsal must reach
 _GROWTH = 1.25
 _PATIENCE = 4.0  # a plan of more than so many times the past waits
 _KEPT = 4_000_000  # entries of directions that are kept rather than formed anew
-_LEVELS = 12
+_LEVELS = 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +214,7 @@ class Planner:
         return np.maximum(best, _LEAST)
 
     def start_counts(self) -> list[FloatArray]:
-        """Counts along π for twelve limits on the first bound of |V^π - Ṽ|, the coarsest first."""
+        """Counts along π for many limits on the first bound of |V^π - Ṽ|, the coarsest first."""
         past, played = self.past, self.past.policy
         live = past.chain.live
         nats = log(2 * len(played) / (SHARES["start"] * self.delta))
@@ -315,8 +315,10 @@ class Planner:
         return lag, look(past.table, lag, data, PLANNED)
 
     def _data(self, lag: Lag, rng: np.random.Generator) -> Samples:
-        # The past is only one draw of the truth: fresh samples differ from it by its error, too.
-        return draw(draw(self.original, self.original.pulls, rng), PLANNED * lag.unit, rng)
+        # The past is only one draw of the truth: fresh samples differ from it by its error, too. A plan that is larger
+        # than the past allows will not begin before the past has grown, so it is rehearsed with such a past.
+        pulls = np.maximum(self.original.pulls, (PLANNED / _PATIENCE) * lag.unit).astype(np.int64)
+        return draw(draw(self.original, pulls, rng), PLANNED * lag.unit, rng)
 
     original: Samples
 
