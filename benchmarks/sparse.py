@@ -21,7 +21,7 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.algorithms.table_plan import plan_lag
 from bestpolicy.stopping.tables.lag import Lag
 from bestpolicy.stopping.tables.look import look
-from bestpolicy.stopping.tables.model import Samples, Table, kernel_of
+from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
 DELTA = 0.05
 
@@ -50,7 +50,7 @@ class World:
     scale: float = 1.0
     offset: float = 0.0
 
-    def sample(self, pulls: IntArray, rng: np.random.Generator) -> Samples:
+    def sample(self, pulls: IntArray, rng: np.random.Generator) -> TableSamples:
         """Draw so many samples of each pair."""
         first = np.searchsorted(self.pair, np.arange(self.table.pairs + 1))
         lengths = np.diff(first)
@@ -67,7 +67,7 @@ class World:
         rewards = rng.binomial(counts, self.reward).astype(np.float64) if self.coins else counts * self.reward
         squares = rewards if self.coins else counts * self.reward**2
         by_pair = np.bincount(self.pair, squares, self.table.pairs)
-        return Samples.of(self.pair, self.successor, counts, rewards, by_pair)
+        return TableSamples.of(self.pair, self.successor, counts, rewards, by_pair)
 
     @cached_property
     def model(self) -> tuple[object, FloatArray, FloatArray]:
@@ -140,11 +140,7 @@ def gym_world(name: str, discount: float, **options: object) -> World:
         for rows in env.P[s].values():
             state.append(position[s])
             outcomes.append(
-                [
-                    (float(p), len(order) if over else position[int(t)], float(r))
-                    for p, t, r, over in rows
-                    if p > 0
-                ]
+                [(float(p), len(order) if over else position[int(t)], float(r)) for p, t, r, over in rows if p > 0]
             )
     return world(len(order) + 1, state, outcomes, discount, end=True)
 
@@ -248,7 +244,7 @@ def run(
 ) -> Run:
     """Pilot, lags and looks until epsilon is certified."""
     rng, rehearsals = (np.random.default_rng([seed, stream]) for stream in range(2))
-    done, past = Run(), Samples.none(problem.table.pairs)
+    done, past = Run(), TableSamples.none(problem.table.pairs)
     while done.samples < most:
         began = time.process_time()
         share = 0.65 * 0.35**done.lags * delta
@@ -262,7 +258,7 @@ def run(
                 print(f"  pilot to {done.samples:.4g}")
             continue
         done.lags += 1
-        fresh, have = Samples.none(problem.table.pairs), 0
+        fresh, have = TableSamples.none(problem.table.pairs), 0
         for units in plan.looks.tolist():
             fresh = fresh + problem.sample((units - have) * plan.unit, rng)
             have = units
@@ -300,9 +296,10 @@ def main() -> None:
                 done = run(problem, epsilon, seed, trace=chosen.trace)
                 aim = aims[0] if percent >= 5 else aims[1]
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+                cpu, per_look = done.plan_seconds + done.look_seconds, done.look_seconds / max(done.looks, 1)
                 print(
                     f"{name:14} {percent:4g} {seed:4} {done.samples:9.3g} {aim:8.2g} {done.lags:4} {done.plans:5} "
-                    f"{done.looks:5} {done.plan_seconds + done.look_seconds:7.2f} {done.look_seconds / max(done.looks, 1):7.3f} "
+                    f"{done.looks:5} {cpu:7.2f} {per_look:7.3f} "
                     f"{done.plan_seconds / done.plans:7.3f} {memory:5.0f} {done.epsilon / epsilon:9.3f} "
                     f"{done.loss / epsilon:10.3g}",
                     flush=True,

@@ -17,7 +17,7 @@ own, so the theorem holds for it; a bad plan costs samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log
 
 import numpy as np
@@ -26,7 +26,7 @@ from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, Matrix
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
 from bestpolicy.stopping.tables.look import Verdict, directions, look, resolvent
-from bestpolicy.stopping.tables.model import Chain, Samples, Table, kernel_of
+from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of
 
 PILOT = 32
 _LEAST = 8
@@ -40,12 +40,13 @@ _LEVELS = 22
 
 
 @dataclass(frozen=True, eq=False)
-class _Past:
+class Past:
     """The past's model."""
 
     table: Table
     chain: Chain
-    samples: Samples  # with states of the chain
+    seen: TableSamples  # with states of the table
+    samples: TableSamples  # the same with states of the chain
     kernel: Matrix
     rewards: FloatArray
     values: FloatArray
@@ -59,7 +60,8 @@ class _Past:
 
     @classmethod
     @one_thread()
-    def of(cls, table: Table, past: Samples) -> _Past:
+    def of(cls, table: Table, past: TableSamples, policy: IntArray | None = None) -> Past:
+        """The model of these samples, with its optimal policy unless one is given."""
         chain = table.chain
         samples = chain.successors(table, past)
         pulls = samples.pulls
@@ -69,8 +71,10 @@ class _Past:
         rewards = samples.reward_sums / pulls
         values = chain.optimal(kernel, rewards, chain.known)
         q = rewards + chain.step * (kernel @ values)
-        policy = chain.greedy(q, float(chain.longest.max()))
-        values = np.clip(chain.evaluate(kernel, policy, rewards, chain.known), 0, np.maximum(chain.longest, chain.known))
+        policy = chain.greedy(q, float(chain.longest.max())) if policy is None else policy
+        values = np.clip(
+            chain.evaluate(kernel, policy, rewards, chain.known), 0, np.maximum(chain.longest, chain.known)
+        )
         q = rewards + chain.step * (kernel @ values)
         rival = np.ones(len(q), dtype=np.bool_)
         rival[policy] = False
@@ -79,7 +83,7 @@ class _Past:
         up = 1 + chain.step * chain.highest(values) - q
         down = q + chain.step * chain.highest(-values)
         psi = resolvent(chain, kernel, policy)
-        return cls(table, chain, samples, kernel, rewards, values, policy, gaps, rival, variances, up, down, psi)
+        return cls(table, chain, past, samples, kernel, rewards, values, policy, gaps, rival, variances, up, down, psi)
 
     def directions(self) -> Iterator[tuple[slice, FloatArray]]:
         """Rows (g p̃_k - e_s)Ψ̃ of all pairs, 0 at the pairs of π; kept if they are few."""
@@ -91,14 +95,14 @@ class _Past:
         yield from self._rows  # type: ignore[attr-defined]
 
 
-def _mean_squares(samples: Samples, function: FloatArray, offsets: FloatArray) -> FloatArray:
+def _mean_squares(samples: TableSamples, function: FloatArray, offsets: FloatArray) -> FloatArray:
     """Mean squares (M,) of R + function(S') + offset."""
     moved = function[samples.next_state] + offsets[samples.pair]
     terms = np.bincount(samples.pair, 2 * samples.rewards * moved + samples.counts * moved**2, len(samples.squares))
     return np.maximum(samples.squares + terms, 0.0) / np.maximum(samples.pulls, 1)
 
 
-def draw(samples: Samples, pulls: IntArray, rng: np.random.Generator) -> Samples:
+def draw(samples: TableSamples, pulls: IntArray, rng: np.random.Generator) -> TableSamples:
     """Draw so many samples of each pair from what was seen: successors as multinomials, rewards near their means."""
     first = np.searchsorted(samples.pair, np.arange(len(pulls) + 1))
     lengths = np.diff(first)
@@ -118,7 +122,7 @@ def draw(samples: Samples, pulls: IntArray, rng: np.random.Generator) -> Samples
     variance = np.maximum(samples.squares - within, 0) / samples.pulls
     noise = np.sqrt(counts * variance[samples.pair]) * rng.standard_normal(len(counts))
     rewards = np.clip(counts * means + noise, 0, counts)
-    return Samples.of(samples.pair, samples.next_state, counts, rewards, samples.squares * (pulls / samples.pulls))
+    return TableSamples.of(samples.pair, samples.next_state, counts, rewards, samples.squares * (pulls / samples.pulls))
 
 
 def least_counts(
@@ -154,7 +158,7 @@ def least_counts(
 class Planner:
     """One plan: a past, an accuracy and a confidence."""
 
-    def __init__(self, past: _Past, epsilon: float, delta: float, shares: FloatArray) -> None:
+    def __init__(self, past: Past, epsilon: float, delta: float, shares: FloatArray) -> None:
         self.past, self.epsilon, self.delta, self.shares = past, epsilon, delta, shares
         self.form = 1 if shares[1] > 0 else 0
         self.nats = -log(float(shares[self.form]) * delta)
@@ -249,7 +253,8 @@ class Planner:
         mean = past.kernel @ template
         squares = chain.step**2 * np.maximum(past.kernel @ template**2 - mean**2, 0)
         rise = chain.step * (chain.highest(template) - mean)
-        return np.sqrt(2 * self.nats * squares / counts) + self.nats * rise / counts
+        width: FloatArray = np.sqrt(2 * self.nats * squares / counts) + self.nats * rise / counts
+        return width
 
     def lag(self, counts: FloatArray, template: FloatArray, learned: Verdict | None = None) -> Lag:
         """Everything fixed, with bets that are best for what was learned, or else for what the past shows."""
@@ -291,8 +296,6 @@ class Planner:
         past, chain = self.past, self.past.chain
         time = np.zeros(chain.size)
         time[chain.live] = past.psi[chain.live].mean(0)
-        over = past.kernel[past.policy] @ np.diag([]) if False else None
-        del over
         ends = np.setdiff1d(np.arange(chain.size), chain.live)
         if len(ends):
             arrived = chain.step * (past.kernel[past.policy].T @ time[chain.live])
@@ -314,25 +317,23 @@ class Planner:
         lag = self.lag(counts, template, learned)
         return lag, look(past.table, lag, data, PLANNED)
 
-    def _data(self, lag: Lag, rng: np.random.Generator) -> Samples:
+    def _data(self, lag: Lag, rng: np.random.Generator) -> TableSamples:
         # The past is only one draw of the truth: fresh samples differ from it by its error, too. A plan that is larger
         # than the past allows will not begin before the past has grown, so it is rehearsed with such a past.
-        pulls = np.maximum(self.original.pulls, (PLANNED / _PATIENCE) * lag.unit).astype(np.int64)
-        return draw(draw(self.original, pulls, rng), PLANNED * lag.unit, rng)
-
-    original: Samples
+        pulls = np.maximum(self.past.seen.pulls, (PLANNED / _PATIENCE) * lag.unit).astype(np.int64)
+        return draw(draw(self.past.seen, pulls, rng), PLANNED * lag.unit, rng)
 
 
 @one_thread()
 def plan_lag(
-    table: Table, past: Samples, epsilon: float, delta: float, rng: np.random.Generator, trace: bool = False
+    table: Table, past: TableSamples, epsilon: float, delta: float, rng: np.random.Generator, trace: bool = False
 ) -> Lag | IntArray:
     """Plan the next lag, or say what to sample first.
 
     Parameters
     ----------
     table : Table
-    past : Samples
+    past : TableSamples
         All samples so far.
     epsilon : float
         The loss that is to be certified; 0 for an optimal policy.
@@ -349,17 +350,16 @@ def plan_lag(
     lacking = np.maximum(PILOT - past.pulls, 0)
     if lacking.any():
         return lacking
-    model = _Past.of(table, past)
+    model = Past.of(table, past)
     rest = 1 - sum(SHARES.values())
     shares = np.array([rest, 0.0]) if epsilon == 0 else np.array([0.05, rest - 0.05])
     planner = Planner(model, epsilon, delta, shares)
-    planner.original = past
     options = []
     for kappa in _KAPPAS:
         accuracies, sigma = planner.accuracies(kappa, 0.9 * epsilon)
         counts = planner.counts(accuracies, model.variances)
         options.append((float(counts.sum()), kappa, sigma, accuracies, counts))
-    cost, kappa, sigma, accuracies, counts = min(options, key=lambda option: option[0])
+    _, kappa, sigma, accuracies, counts = min(options, key=lambda option: option[0])
     if trace:
         print("  kappas", [(f"{o[0]:.3g}", o[1], f"{o[2]:.3g}") for o in options], "past", past.pulls.sum())
     template = planner.template(accuracies, counts)
@@ -372,7 +372,7 @@ def plan_lag(
             counts = planner.counts(accuracies, model.variances)
             template = planner.template(accuracies, counts)
     levels = planner.start_counts()
-    search = _Search(planner, counts, template, levels, int(rng.integers(2**62)), trace)
+    search = Search(planner, counts, template, levels, int(rng.integers(2**62)), trace)
     planned, lag = search.close()
     total, had = float(planned.sum()), float(past.pulls.sum())
     if lag is not None and total <= _PATIENCE * had:
@@ -381,11 +381,17 @@ def plan_lag(
     return np.ceil(planned * (wanted / total)).astype(np.int64)
 
 
-class _Search:
+class Search:
     """The cheapest counts whose rehearsal closes: a multiple of those of the first order, and a level of the start."""
 
     def __init__(
-        self, planner: Planner, counts: FloatArray, template: FloatArray, levels: list[FloatArray], seed: int, trace: bool
+        self,
+        planner: Planner,
+        counts: FloatArray,
+        template: FloatArray,
+        levels: list[FloatArray],
+        seed: int,
+        trace: bool,
     ) -> None:
         self.planner, self.counts, self.template, self.levels = planner, counts, template, levels
         self.seed, self.trace = seed, trace
@@ -405,12 +411,8 @@ class _Search:
             lag, verdict = self.planner.rehearse(planned, self.template, np.random.default_rng(self.seed))
             self.known[key] = verdict.epsilon, lag
             if self.trace:
-                past, eps = self.planner.past, max(self.planner.epsilon, 1e-9)
-                print(
-                    f"  rehearse factor {factor:.3g} level {level} total {planned.sum():.4g} forms/eps "
-                    f"{verdict.forms / eps} worthU {past.chain.worth(self.template) / eps:.3f}"
-                    f" up {np.median(verdict.up / past.up):.2f} sq {np.median(verdict.squares / (past.variances + 1e-9)):.2f}"
-                )
+                shown = verdict.forms / max(self.planner.epsilon, 1e-9)
+                print(f"  rehearse factor {factor:.3g} level {level} total {planned.sum():.4g} forms/eps {shown}")
         return self.known[key]
 
     def close(self) -> tuple[FloatArray, Lag | None]:

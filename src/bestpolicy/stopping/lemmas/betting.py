@@ -84,4 +84,5 @@ def best_bets(nats: float, squares: FloatArray, reach: FloatArray) -> FloatArray
     for _ in range(_NEWTON_STEPS):
         odds = np.maximum(odds - (odds - np.log1p(odds) - ratio) * (1 + odds) / odds, 1e-4)
     odds = np.where(first > 1e-3, odds, first)
-    return np.minimum(odds / (1 + odds), _LARGEST) / reach
+    bets: FloatArray = np.minimum(odds / (1 + odds), _LARGEST) / reach
+    return bets

@@ -102,6 +102,9 @@ class Lag:
         block_of = np.searchsorted(chain.blocks, np.arange(chain.size), side="right") - 1
         wrong = wrong or (block_of[self.reference] != chain.block).any()
         wrong = wrong or (block_of[self.successor] != chain.block[self.pair]).any()
+        sums = np.add.reduceat(self.hub, chain.blocks)
+        wrong = wrong or self.hub.min() < 0 or not np.allclose(sums, 1, rtol=0, atol=1e-12)
+        wrong = wrong or (np.diff(self.pair * chain.size + self.successor) <= 0).any()
         if wrong:
             raise InvalidInput("This lag is none that the theorem allows: its numbers contradict one another.")
 

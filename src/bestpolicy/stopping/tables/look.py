@@ -35,22 +35,26 @@ Centres are m_k = m̃_k + g(V^π - Ṽ)(ref_k): unknown but fixed; what Lemma E 
    kernel, by *shift* below). Then |u(a) - u(b)| ≤ D(a, b) := |(V̂-Ṽ)(a) - (V̂-Ṽ)(b)| + D0(a) + D0(b); V^π in Ṽ ± D0.
 2. Squares. X_k - m_k = [R + g(V̂(S') - V̂(ref_k) + Ṽ(ref_k)) - m̃_k] - g(u(S') - u(ref_k)): by Minkowski its root mean
    square is at most that of the bracket plus g√(Σ p̂_k(s')D(s', ref_k)²).
-3. Ranges. They go over *all* states that may follow, seen or not: V^π(s') - V^π(ref_k) ≤ (V̂+Uref)(s') - (V̂-Uref)(ref_k),
-   where Uref(s) ≥ |u(s) - νu|; R in [0, 1].
+3. Ranges. They go over *all* states that may follow, seen or not: V^π(s') - V^π(ref_k) ≤ (V̂+Uref)(s') -
+   (V̂-Uref)(ref_k), where Uref(s) ≥ |u(s) - νu|; R in [0, 1].
 4. Widths U1, U1ref, w by Lemma E. m_j = Σ_s' |p̂_j - p̃_j|(s')U1(s', ref_j) ≥ |(p̂_j - p̃_j)ũ| by (5). New D(a, b) =
-   min{D, U1(a, b) + g|Ψ̂_a - Ψ̂_b|m_π, |Ψ̂_a - Ψ̂_b|w_π}, by (3) and (1); Uref alike. Along π, w_k may be replaced by e +
-   g(d_k·max over B_k of |h - h(ref_k)| + (out_k + p̂_k(outside))·max|h - h(ref_k)|), h = V^π - Ṽ = (V̂ - Ṽ) - u. Back to 2, a few times: Lemma E is
-   monotone in squares and ranges and its bets are fixed, so all rounds live on the same events.
+   min{D, U1(a, b) + g|Ψ̂_a - Ψ̂_b|m_π, |Ψ̂_a - Ψ̂_b|w_π}, by (3) and (1); Uref alike. Along π, w_k may be replaced by
+   e + g(d_k·max over B_k of |h - h(ref_k)| + (out_k + p̂_k(outside))·max|h - h(ref_k)|), h = V^π - Ṽ = (V̂ - Ṽ) - u:
+   x_k is the noise of Ṽ plus g(p̂_k - p_k)h. Back to 2, some times: Lemma E is monotone in squares and ranges and its
+   bets are fixed, so all rounds live on the same events. The events loc, ref and pair are divided among two bets, since
+   one that is best for the final squares is too bold for the first ones.
 5. gain_k = Â_k + first_k + g(m_k + |(g p̂_k - e_s)Ψ̂|m_π) + g f p̂_kU - f U(s_k) at rivals; first_k + g f p̂_kU - f U(s_k)
    at the pairs of π. Another form, by (1), (2) and event pair alone: f = 0, Â_k + w_k + |(g p̂_k - e_s)Ψ̂|w_π.
 6. Any Z, 0 at ends, with Z(s) ≥ gain_k + g(p̂_k Z + shift_k(Z)) for all k at s: ε = max(0, max_s (fU + Z)(s)); from a
    start distribution ρ: ρ·(fU + Z). If f = 0 and no gain is positive, ε = 0: π is optimal.
 
 *Shift.* (p_k - p̂_k)Z ≤ shift_k(Z) = d_k(hi - lo)/2 + out_k(max Z - mid)⁺ + p̂_k(outside)(mid - min Z)⁺, hi and lo the
-extreme values on B_k and mid their mean: subtract mid, which changes nothing, and split at B_k. Z may depend on the data.
+extreme values on B_k and mid their mean: subtract mid, which changes nothing, and split at B_k. Z may depend on the
+data. If a candidate Z misses its condition by at most c, Z + cL meets it for the true kernel, as 1 + g p_k L ≤ L(s_k).
 
-**Theorem U.** Given F0, with probability at least 1 - δ', at every look of the lag max_s (V* - V^π)(s) ≤ ε (or ρ·(V* -
-V^π) ≤ ε). If the lags' δ' sum to at most δ, some look of a run is wrong with probability at most δ, whenever lags begin.
+**Theorem U.** Given F0, with probability at least 1 - δ', at every look of the lag max_s (V* - V^π)(s) ≤ ε (or
+ρ·(V* - V^π) ≤ ε). If the lags' δ' sum to at most δ, some look of a run is wrong with probability at most δ, whenever
+lags begin.
 
 *Proof.* Let s0 be an argmax of D* (or drawn from ρ), π* an optimal policy and occ*_k the discounted expected number of
 visits of k from s0 under π*. Given F0 π is fixed, hence so are D*, s0, π*, occ*. By the performance difference lemma
@@ -58,8 +62,8 @@ D*(s0) = Σ occ*_k A_k; and U(s0) = Σ occ*_k (U(s_k) - g p_k U), as for every f
 
     D*(s0) - f U(s0) = Σ occ*_k [A_k + g f p_k U - f U(s_k)] ≤ Σ occ*_k gain_k,
 
-by (2), (4), event adv, which bounds the *sum*, and the bound on what is left of (4). By 6 and law and out, gain_k ≤ Z(s_k)
-- g p_k Z at the pairs of π*; so the sum is at most Z(s0), and D*(s0) ≤ (fU + Z)(s0).
+by (2), (4), event adv, which bounds the *sum*, and the bound on what is left of (4). By 6 and law and out, gain_k ≤
+Z(s_k) - g p_k Z at the pairs of π*; so the sum is at most Z(s0), and D*(s0) ≤ (fU + Z)(s0).
 
 Neither A_k ≤ gain_k nor D* ≤ Z in every state is claimed, and nothing inside the averaged event may be chosen pair by
 pair after the look; whole forms may, each has its share.
@@ -73,7 +77,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, log, sqrt
+from math import inf, log
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +87,7 @@ from bestpolicy._numerics.reproducible import EPS, one_thread
 from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.lemmas.betting import width
 from bestpolicy.stopping.tables.lag import PLANNED, Lag, planned_bets
-from bestpolicy.stopping.tables.model import Chain, Samples, Table, kernel_of
+from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of
 
 _ROUNDS = 15
 _CHUNK = 2**21  # numbers of a block of directions: a few of these are all the memory that directions take
@@ -126,14 +131,14 @@ class Verdict:
 
 
 @one_thread()
-def look(table: Table, lag: Lag, fresh: Samples, units: int) -> Verdict:
+def look(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Verdict:
     """Look at `units`·n0 fresh samples of each pair.
 
     Parameters
     ----------
     table : Table
     lag : Lag
-    fresh : Samples
+    fresh : TableSamples
         Drawn after the lag was fixed, and no others.
     units : int
         c: one of ``lag.looks``.
@@ -146,7 +151,7 @@ def look(table: Table, lag: Lag, fresh: Samples, units: int) -> Verdict:
         raise InvalidInput("A look needs exactly its planned number of fresh samples of every pair.")
     if fresh.rewards.min(initial=0.0) < 0 or (fresh.rewards > fresh.counts * (1 + 1e-12)).any():
         raise InvalidInput("Rewards must lie in [0, 1].")
-    return _Look(chain, lag, chain.successors(table, fresh), units).verdict()
+    return Look(chain, lag, chain.successors(table, fresh), units).verdict()
 
 
 def resolvent(chain: Chain, kernel: Matrix, policy: IntArray) -> FloatArray:
@@ -166,18 +171,21 @@ def directions(chain: Chain, kernel: Matrix, psi: FloatArray) -> Iterator[tuple[
 
 def _least_width(nats: float, bets: FloatArray, squares: FloatArray, reach: FloatArray) -> FloatArray:
     """Return the smallest width of the bets that an event is divided among."""
-    return np.minimum.reduce([width(nats, stake * bets, squares, reach) for stake in _STAKES])
+    least: FloatArray = np.minimum.reduce([width(nats, stake * bets, squares, reach) for stake in _STAKES])
+    return least
 
 
-class _Look:
+class Look:
     """One look, in the order of the theorem's six steps."""
 
-    def __init__(self, chain: Chain, lag: Lag, fresh: Samples, units: int) -> None:
+    def __init__(self, chain: Chain, lag: Lag, fresh: TableSamples, units: int) -> None:
         self.chain, self.lag, self.fresh, self.units = chain, lag, fresh, units
         self.pulls = fresh.pulls.astype(np.float64)
         self.unit = lag.unit.astype(np.float64)
         shape = (len(chain.state), chain.size)
-        self.past = kernel_of(lag.pair, lag.successor, lag.probability, shape)
+        sums = np.bincount(lag.pair, lag.probability, shape[0])
+        self.past_probability = lag.probability / sums[lag.pair]
+        self.past = kernel_of(lag.pair, lag.successor, self.past_probability, shape)
         self.seen = kernel_of(fresh.pair, fresh.next_state, fresh.counts / self.pulls[fresh.pair], shape)
         self.longest = float(chain.longest.max())
         self._union_of_entries()
@@ -196,7 +204,7 @@ class _Look:
         self.fresh_probability = np.zeros(len(both))
         self.fresh_probability[np.searchsorted(both, keys)] = fresh.counts / self.pulls[fresh.pair]
         past_probability = np.zeros(len(both))
-        past_probability[np.searchsorted(both, past_keys)] = lag.probability
+        past_probability[np.searchsorted(both, past_keys)] = self.past_probability
         self.in_support = past_probability > 0
         self.difference = np.abs(self.fresh_probability - past_probability)
         self.outside = np.bincount(self.pair, self.fresh_probability * (past_probability == 0), len(chain.state))
@@ -280,9 +288,7 @@ class _Look:
         fresh = self.fresh
         moved = function[fresh.next_state] + offsets[fresh.pair]
         terms = np.bincount(fresh.pair, 2 * fresh.rewards * moved + fresh.counts * moved**2, len(self.pulls))
-        sizes = np.bincount(
-            fresh.pair, 2 * fresh.rewards * np.abs(moved) + fresh.counts * moved**2, len(self.pulls)
-        )
+        sizes = np.bincount(fresh.pair, 2 * fresh.rewards * np.abs(moved) + fresh.counts * moved**2, len(self.pulls))
         total = fresh.squares + terms + 16 * EPS * (fresh.squares + sizes)
         return np.maximum(total, 0.0) / self.pulls
 
@@ -314,15 +320,15 @@ class _Look:
         hub = np.add.reduceat(lag.hub[:, None] * self.psi_past, chain.blocks)[block_of]
         hub_past = self.psi_past - hub
         hub_seen = np.abs(self.psi - np.add.reduceat(lag.hub[:, None] * self.psi, chain.blocks)[block_of])
-        hub_bets = planned_bets(nats_hub, hub_past**2 @ squares0, (np.abs(hub_past) * reach0).max(1))
+        hub_sizes = np.abs(hub_past)
+        hub_bets = planned_bets(nats_hub, hub_sizes**2 @ squares0, (hub_sizes * reach0).max(1))
         pair_bets = planned_bets(nats_pair, lag.squares / self.unit, np.maximum(lag.up, lag.down) / self.unit)
         for _ in range(_ROUNDS):
             self._squares_and_ranges(local)
             squares, reach = self.squares / self.unit, np.maximum(self.up, self.down) / self.unit
             first = _least_width(nats_local / self.units, local_bets, *self._local(squares[played], reach[played]))
-            first_hub = _least_width(
-                nats_hub / self.units, hub_bets, hub_past**2 @ squares[played], (np.abs(hub_past) * reach[played]).max(1)
-            )
+            hub_reach = (hub_sizes * reach[played]).max(1)
+            first_hub = _least_width(nats_hub / self.units, hub_bets, hub_sizes**2 @ squares[played], hub_reach)
             self.noise = _least_width(nats_pair / self.units, pair_bets, squares, reach)
             first_local = np.append(self._finite(first), 0.0)
             terms = self.difference * first_local[self.direction]
@@ -334,9 +340,7 @@ class _Look:
             moved = np.minimum(first + chain.step * second, crude) + slack
             new = np.minimum(local, moved)
             second, crude = hub_seen @ mismatch, hub_seen @ noise
-            self.from_hub = np.minimum(
-                self.from_hub, np.minimum(first_hub + chain.step * second, crude) + slack
-            )
+            self.from_hub = np.minimum(self.from_hub, np.minimum(first_hub + chain.step * second, crude) + slack)
             around = self.psi @ noise + slack
             self.low = np.maximum(self.low, self.values - around)
             self.high = np.minimum(self.high, self.values + around)
@@ -356,11 +360,13 @@ class _Look:
         reach = np.abs(change - hub_change) + self.from_hub
         anywhere = chain.highest(reach) + reach[at]
         moved = self.distance * nearby + (self.beyond + self.outside) * anywhere
-        return self.start_error + chain.step * moved[played]
+        noise: FloatArray = self.start_error + chain.step * moved[played]
+        return noise
 
-    def _finite(self, values: FloatArray) -> FloatArray:
+    def _finite(self, values: Any) -> FloatArray:
         """Replace inf, which 0 times would be nan, by what no bound survives."""
-        return np.minimum(values, 1e100)
+        finite: FloatArray = np.minimum(values, 1e100)
+        return finite
 
     def _local_directions(self) -> int:
         """Number of (state, reference) that the union of event loc is over."""
@@ -371,8 +377,10 @@ class _Look:
     def _slack(self, mismatch: FloatArray, noise: FloatArray) -> float:
         """What the rounding of resolvents and values may add to any difference of two rows times a vector."""
         largest, most = float(noise.max()), float(mismatch.max())
-        return 2 * self.longest * (
-            self.defect_past * largest + float(self.residual.max()) + self.defect * (largest + most)
+        return (
+            2
+            * self.longest
+            * (self.defect_past * largest + float(self.residual.max()) + self.defect * (largest + most))
         )
 
     def _chunks(self) -> Iterator[slice]:
@@ -441,7 +449,9 @@ class _Look:
             if lag.shares[form] == 0:
                 continue
             g0, b0 = own[form] + total, np.maximum(unseen[form], reach)
-            g0[played], b0[played] = (0.0, 0.0) if form == 0 else (alone[played] / self.unit[played], (rise / self.unit)[played])
+            g0[played], b0[played] = (
+                (0.0, 0.0) if form == 0 else (alone[played] / self.unit[played], (rise / self.unit)[played])
+            )
             firsts[form] = width(lag.form_nats(form) / self.units, lag.bets[form], g0, b0)
             if form == 0:
                 firsts[form][played] = 0.0

@@ -87,7 +87,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class TableSamples:
     """Sums over samples: one entry for every (pair, next state) that was seen. They add up.
 
     Attributes
@@ -110,7 +110,7 @@ class Samples:
     @classmethod
     def of(
         cls, pair: IntArray, next_state: IntArray, counts: IntArray, rewards: FloatArray, squares: FloatArray
-    ) -> Samples:
+    ) -> TableSamples:
         """Put entries in order, and those of the same pair and state together."""
         keep = np.flatnonzero(counts)
         pair, next_state = np.asarray(pair, np.int64)[keep], np.asarray(next_state, np.int64)[keep]
@@ -123,30 +123,30 @@ class Samples:
             np.add.reduceat(np.asarray(values)[keep][order], starts) if len(starts) else np.asarray(values)[:0]
             for values in (counts, rewards)
         ]
-        return cls(pair[starts], next_state[starts], merged[0].astype(np.int64), merged[1], squares)
+        return cls(pair[starts], next_state[starts], merged[0].astype(np.int64), merged[1].astype(np.float64), squares)
 
     @classmethod
-    def none(cls, pairs: int) -> Samples:
+    def none(cls, pairs: int) -> TableSamples:
         """No samples of so many pairs."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(empty, empty, empty, np.zeros(0), np.zeros(pairs))
 
-    def __add__(self, other: Samples) -> Samples:
+    def __add__(self, other: TableSamples) -> TableSamples:
         joined = [
             np.concatenate([getattr(self, name), getattr(other, name)])
             for name in ("pair", "next_state", "counts", "rewards")
         ]
-        return Samples.of(joined[0], joined[1], joined[2], joined[3], self.squares + other.squares)
+        return TableSamples.of(joined[0], joined[1], joined[2], joined[3], self.squares + other.squares)
 
     @cached_property
     def pulls(self) -> IntArray:
-        """Samples of each pair."""
+        """Number of samples of each pair."""
         return np.bincount(self.pair, self.counts, len(self.squares)).astype(np.int64)
 
     @cached_property
     def reward_sums(self) -> FloatArray:
         """Sum of the rewards of each pair."""
-        return np.bincount(self.pair, self.rewards, len(self.squares))
+        return np.bincount(self.pair, self.rewards, len(self.squares)).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,13 +209,13 @@ class Chain:
         start = None if table.start is None else np.append(table.start, np.zeros(size - states))
         return cls(size, 1.0, all_states, live, first, longest, np.zeros(size), blocks, stage + 1, start)
 
-    def successors(self, table: Table, samples: Samples) -> Samples:
+    def successors(self, table: Table, samples: TableSamples) -> TableSamples:
         """Return samples with the next states as states of the chain."""
         if table.horizon is None:
             return samples
         stage = samples.pair // len(table.state) + 1
         states = np.where(stage < table.horizon, samples.next_state + stage * table.states, self.size - 1)
-        return Samples.of(samples.pair, states, samples.counts, samples.rewards, samples.squares)
+        return TableSamples.of(samples.pair, states, samples.counts, samples.rewards, samples.squares)
 
     def highest(self, values: FloatArray) -> FloatArray:
         """Largest value (M,) of the states that may follow each pair."""
