@@ -70,7 +70,9 @@ def coverage(runs, scale, rng, *, looks=(6, 8, 10, 14, 20), delta=0.02):
     bets = best_bets(-log(delta) / 10, np.array([(direction**2 / unit) @ spread]), np.array([reach]))
     failed = 0
     for _ in range(runs):
-        draws = [rng.choice(values, size=looks[-1] * n, p=weights) for (values, weights), n in zip(laws, unit, strict=True)]
+        draws = [
+            rng.choice(values, size=looks[-1] * n, p=weights) for (values, weights), n in zip(laws, unit, strict=True)
+        ]
         for units in looks:
             seen = [each[: units * n] for each, n in zip(draws, unit, strict=True)]
             noise = direction @ (np.array([each.mean() for each in seen]) - means)

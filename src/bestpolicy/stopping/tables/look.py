@@ -348,6 +348,7 @@ class Look:
             local = new
             if still:
                 break
+        self.apart = local
         self._squares_and_ranges(local)
 
     def _start_noise(self, change: FloatArray, hub_change: FloatArray, local: FloatArray) -> FloatArray:
@@ -444,7 +445,7 @@ class Look:
         unseen = [up, up + rise / self.unit]
         alone = self._template_alone()
         forms, gains_of = np.full(3, inf), np.zeros((3, size))
-        firsts = np.zeros((2, size))
+        self.firsts = firsts = np.zeros((2, size))
         for form in range(2):
             if lag.shares[form] == 0:
                 continue
