@@ -89,7 +89,8 @@ from bestpolicy.stopping.lemmas.betting import width
 from bestpolicy.stopping.tables.lag import PLANNED, Lag, planned_bets
 from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of
 
-_ROUNDS = 15
+_COARSE, _FINE = 15, 8  # rounds at most
+_STILL = 0.95  # a round that lowers no difference further than to this is the last one
 _CHUNK = 2**21  # numbers of a block of directions: a few of these are all the memory that directions take
 _STAKES = (1.0, 0.35)  # bets of loc, ref, pair in terms of the planned ones: small ones work while D is still large
 _ROOM = 1e-9  # relative room for rounding of what is not measured
@@ -300,9 +301,7 @@ class Look:
         change = self.values - lag.values
         self.low = np.maximum(lag.values - start, np.minimum(chain.known, 0))
         self.high = np.minimum(lag.values + start, np.maximum(chain.longest, chain.known))
-        block_of = np.searchsorted(chain.blocks, np.arange(chain.size), side="right") - 1
-        hub_change = np.add.reduceat(lag.hub * change, chain.blocks)[block_of]
-        hub_start = np.add.reduceat(lag.hub * start, chain.blocks)[block_of]
+        hub_change, hub_start = self._at_hub(change), self._at_hub(start)
         self.from_hub = np.abs(change - hub_change) + start + hub_start
         local = np.abs(change[self.left] - change[self.right]) + start[self.left] + start[self.right]
         centred = lag.values[lag.reference] - self.values[lag.reference]
@@ -315,41 +314,58 @@ class Look:
         nats_local = lag.nats("loc", 2 * len(_STAKES) * self._local_directions())
         nats_hub = lag.nats("ref", 2 * len(_STAKES) * chain.size)
         nats_pair = lag.nats("pair", 4 * len(_STAKES) * len(played))
-        squares0, reach0 = (lag.squares / self.unit)[played], (np.maximum(lag.up, lag.down) / self.unit)[played]
-        local_bets = planned_bets(nats_local, *self._local(squares0, reach0))
-        hub = np.add.reduceat(lag.hub[:, None] * self.psi_past, chain.blocks)[block_of]
-        hub_past = self.psi_past - hub
-        hub_seen = np.abs(self.psi - np.add.reduceat(lag.hub[:, None] * self.psi, chain.blocks)[block_of])
-        hub_sizes = np.abs(hub_past)
-        hub_bets = planned_bets(nats_hub, hub_sizes**2 @ squares0, (hub_sizes * reach0).max(1))
-        pair_bets = planned_bets(nats_pair, lag.squares / self.unit, np.maximum(lag.up, lag.down) / self.unit)
-        for _ in range(_ROUNDS):
+        squares0, reach0 = lag.squares / self.unit, np.maximum(lag.up, lag.down) / self.unit
+        hub_past = np.abs(self.psi_past - self._at_hub(self.psi_past))
+        hub_seen = np.abs(self.psi - self._at_hub(self.psi))
+        hub_bets = planned_bets(nats_hub, hub_past**2 @ squares0[played], (hub_past * reach0[played]).max(1))
+        pair_bets = planned_bets(nats_pair, squares0, reach0)
+        local_bets = None
+        self.noise, self.mismatch = np.full(len(self.pulls), inf), np.full(len(self.pulls), inf)
+        rounds = 0
+        while rounds < _COARSE + _FINE:
             self._squares_and_ranges(local)
             squares, reach = self.squares / self.unit, np.maximum(self.up, self.down) / self.unit
-            first = _least_width(nats_local / self.units, local_bets, *self._local(squares[played], reach[played]))
-            hub_reach = (hub_sizes * reach[played]).max(1)
-            first_hub = _least_width(nats_hub / self.units, hub_bets, hub_sizes**2 @ squares[played], hub_reach)
-            self.noise = _least_width(nats_pair / self.units, pair_bets, squares, reach)
-            first_local = np.append(self._finite(first), 0.0)
-            terms = self.difference * first_local[self.direction]
-            self.mismatch = np.bincount(self.pair, terms, len(self.pulls))
-            self.noise[played] = np.minimum(self.noise[played], self._start_noise(change, hub_change, local))
+            noise = _least_width(nats_pair / self.units, pair_bets, squares, reach)
+            noise[played] = np.minimum(noise[played], self._start_noise(change, hub_change, local))
+            self.noise = np.minimum(self.noise, noise)
+            hub_squares, hub_reach = hub_past**2 @ squares[played], (hub_past * reach[played]).max(1)
+            first_hub = _least_width(nats_hub / self.units, hub_bets, hub_squares, hub_reach)
+            first = first_hub[self.left] + first_hub[self.right]
+            if rounds >= _COARSE:
+                if local_bets is None:
+                    local_bets = planned_bets(nats_local, *self._local(squares0[played], reach0[played]))
+                sums = self._local(squares[played], reach[played])
+                first = np.minimum(first, _least_width(nats_local / self.units, local_bets, *sums))
+            terms = self.difference * np.append(self._finite(first), 0.0)[self.direction]
+            self.mismatch = np.minimum(self.mismatch, np.bincount(self.pair, terms, len(self.pulls)))
             mismatch, noise = self._finite(self.mismatch[played]), self._finite(self.noise[played] + self.residual)
             slack = self._slack(mismatch, noise)
-            second, crude = self._local_seen(mismatch, noise)
-            moved = np.minimum(first + chain.step * second, crude) + slack
-            new = np.minimum(local, moved)
-            second, crude = hub_seen @ mismatch, hub_seen @ noise
-            self.from_hub = np.minimum(self.from_hub, np.minimum(first_hub + chain.step * second, crude) + slack)
+            bound = np.minimum(first_hub + chain.step * (hub_seen @ mismatch), hub_seen @ noise) + slack
+            self.from_hub = np.minimum(self.from_hub, bound)
             around = self.psi @ noise + slack
             self.low = np.maximum(self.low, self.values - around)
             self.high = np.minimum(self.high, self.values + around)
-            still = bool((new > 0.97 * local).all())
+            new = np.minimum(local, self.from_hub[self.left] + self.from_hub[self.right])
+            if rounds >= _COARSE:
+                second, crude = self._local_seen(mismatch, noise)
+                new = np.minimum(new, np.minimum(first + chain.step * second, crude) + slack)
+            # Coarse rounds, by way of the hub, are over when they do not help; then so are fine ones.
+            still = bool((new >= _STILL * local).all())
             local = new
+            rounds += 1
             if still:
-                break
+                if rounds > _COARSE:
+                    break
+                rounds = _COARSE
         self.apart = local
         self._squares_and_ranges(local)
+
+    def _at_hub(self, values: FloatArray) -> FloatArray:
+        """Mean at the hub of each state's block, of functions on states (N, …)."""
+        chain, weights = self.chain, self.lag.hub if values.ndim == 1 else self.lag.hub[:, None]
+        block_of = np.searchsorted(chain.blocks, np.arange(chain.size), side="right") - 1
+        means: FloatArray = np.add.reduceat(weights * values, chain.blocks)[block_of]
+        return means
 
     def _start_noise(self, change: FloatArray, hub_change: FloatArray, local: FloatArray) -> FloatArray:
         """Bound |x| at the pairs of π by events start and law: x_k is the noise of Ṽ plus g(p̂_k - p_k)(V^π - Ṽ)."""
