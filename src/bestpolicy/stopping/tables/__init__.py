@@ -1,0 +1,1 @@
+"""Theorem U for tables: what is known (`model`), what a lag fixes (`lag`), what a look says (`look`)."""

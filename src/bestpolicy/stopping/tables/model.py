@@ -1,0 +1,289 @@
+"""What is known of a tabular problem, what was seen of it, and planning in it, all of the size of what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
+from bestpolicy._numerics.reproducible import one_thread
+from bestpolicy.errors import InvalidInput
+
+_SMALL = 400  # states up to which a policy is evaluated by a dense solve
+_SWEEPS = 60
+_TIED = 1e-10  # actions closer than this, relative to the longest value, are tied
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A tabular problem without its probabilities.
+
+    Attributes
+    ----------
+    states : int
+    state : int array (K,)
+        State of each pair, in increasing order. Actions that are not allowed have no pair.
+    discount, horizon
+        One of them; the other is None. An episodic problem has the K pairs at every stage.
+    start : array (S,), optional
+        Claims are about the value of this distribution; without it, about every state (of every stage).
+    end_values : array (S,), optional
+        Discounted only: known value of each state without pairs, nan elsewhere. The process is over there.
+    """
+
+    states: int
+    state: IntArray
+    discount: float | None = None
+    horizon: int | None = None
+    start: FloatArray | None = None
+    end_values: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        state = np.asarray(self.state, dtype=np.int64)
+        if (self.discount is None) == (self.horizon is None):
+            raise InvalidInput("A table needs either a discount or a horizon.")
+        if self.discount is not None and not 0 <= self.discount < 1:
+            raise InvalidInput(f"discount must lie in [0, 1). Got {self.discount} instead.")
+        if self.horizon is not None and self.horizon < 1:
+            raise InvalidInput(f"horizon must be at least 1. Got {self.horizon} instead.")
+        if state.size == 0 or (np.diff(state) < 0).any() or state[0] < 0 or state[-1] >= self.states:
+            raise InvalidInput(f"state must list the states of the pairs in order, each below {self.states}.")
+        without = np.bincount(state, minlength=self.states) == 0
+        known = np.zeros(self.states, dtype=np.bool_)
+        if self.end_values is not None:
+            known = np.isfinite(self.end_values)
+            if self.discount is not None and known.any():
+                values = self.end_values[known]
+                if values.min() < 0 or values.max() * (1 - self.discount) > 1 + 1e-12:
+                    raise InvalidInput("end_values must lie between 0 and 1/(1-discount), as rewards lie in [0, 1].")
+        if self.horizon is not None and known.any():
+            raise InvalidInput("end_values are for discounted tables; an episode ends at its horizon.")
+        if (known != without).any():
+            raise InvalidInput(
+                f"State {np.flatnonzero(known != without)[0]}: a state has pairs, or a known end value, not both."
+            )
+        if self.start is not None and (
+            self.start.shape != (self.states,) or self.start.min() < 0 or abs(self.start.sum() - 1) > 1e-9
+        ):
+            raise InvalidInput("start must be a distribution over the states.")
+
+    @property
+    def stages(self) -> int:
+        """Number of stages: 1 if discounted."""
+        return 1 if self.horizon is None else self.horizon
+
+    @property
+    def pairs(self) -> int:
+        """Number of (stage, pair)s."""
+        return self.stages * len(self.state)
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The same problem with one state for every (stage, state)."""
+        return Chain.of(self)
+
+
+@dataclass(frozen=True, eq=False)
+class TableSamples:
+    """Sums over samples: one entry for every (pair, next state) that was seen. They add up.
+
+    Attributes
+    ----------
+    pair, next_state : int arrays (entries,)
+        In increasing order of pair, then state. Episodic: pair number stage·K + k.
+    counts : int array (entries,)
+    rewards : array (entries,)
+        Sum of the rewards of these samples.
+    squares : array (pairs,)
+        Sum of squared rewards at each pair.
+    """
+
+    pair: IntArray
+    next_state: IntArray
+    counts: IntArray
+    rewards: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def of(
+        cls, pair: IntArray, next_state: IntArray, counts: IntArray, rewards: FloatArray, squares: FloatArray
+    ) -> TableSamples:
+        """Put entries in order, and those of the same pair and state together."""
+        keep = np.flatnonzero(counts)
+        pair, next_state = np.asarray(pair, np.int64)[keep], np.asarray(next_state, np.int64)[keep]
+        order = np.lexsort((next_state, pair))
+        pair, next_state = pair[order], next_state[order]
+        first = np.ones(len(pair), dtype=np.bool_)
+        first[1:] = (np.diff(pair) != 0) | (np.diff(next_state) != 0)
+        starts = np.flatnonzero(first)
+        merged = [
+            np.add.reduceat(np.asarray(values)[keep][order], starts) if len(starts) else np.asarray(values)[:0]
+            for values in (counts, rewards)
+        ]
+        return cls(pair[starts], next_state[starts], merged[0].astype(np.int64), merged[1].astype(np.float64), squares)
+
+    @classmethod
+    def none(cls, pairs: int) -> TableSamples:
+        """No samples of so many pairs."""
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(empty, empty, empty, np.zeros(0), np.zeros(pairs))
+
+    def __add__(self, other: TableSamples) -> TableSamples:
+        joined = [
+            np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in ("pair", "next_state", "counts", "rewards")
+        ]
+        return TableSamples.of(joined[0], joined[1], joined[2], joined[3], self.squares + other.squares)
+
+    @cached_property
+    def pulls(self) -> IntArray:
+        """Number of samples of each pair."""
+        return np.bincount(self.pair, self.counts, len(self.squares)).astype(np.int64)
+
+    @cached_property
+    def reward_sums(self) -> FloatArray:
+        """Sum of the rewards of each pair."""
+        return np.bincount(self.pair, self.rewards, len(self.squares)).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A table as one process: the states of stage h + 1 follow those of stage h, and an end follows the last stage.
+
+    Attributes
+    ----------
+    size : int
+        N, number of states with ends.
+    step : float
+        Discount of one step: γ, or 1 in episodes.
+    state : int array (M,)
+        State of each pair, in increasing order.
+    live : int array (n,)
+        States that have pairs.
+    first : int array (n,)
+        First pair of each of them.
+    longest : array (N,)
+        What a process that earns 1 at each step is worth: 1/(1-γ), or the number of stages left; 0 at ends.
+    known : array (N,)
+        Values of ends, 0 elsewhere.
+    blocks : int array (blocks,)
+        First state of each set of states that may follow one another's pairs; the sets are contiguous.
+    block : int array (M,)
+        Set of the states that may follow each pair.
+    start : array (N,) or None
+    """
+
+    size: int
+    step: float
+    state: IntArray
+    live: IntArray
+    first: IntArray
+    longest: FloatArray
+    known: FloatArray
+    blocks: IntArray
+    block: IntArray
+    start: FloatArray | None
+
+    @classmethod
+    def of(cls, table: Table) -> Chain:
+        state = np.asarray(table.state, dtype=np.int64)
+        states, pairs = table.states, len(state)
+        if table.horizon is None:
+            assert table.discount is not None
+            live, first = np.unique(state, return_index=True)
+            longest = np.zeros(states)
+            longest[live] = 1 / (1 - table.discount)
+            known = np.zeros(states) if table.end_values is None else np.nan_to_num(table.end_values)
+            one = np.zeros(1, dtype=np.int64)
+            block = np.zeros(pairs, dtype=np.int64)
+            return cls(states, table.discount, state, live, first, longest, known, one, block, table.start)
+        stage = np.repeat(np.arange(table.horizon), pairs)
+        all_states = np.tile(state, table.horizon) + states * stage
+        live, first = np.unique(all_states, return_index=True)
+        size = states * table.horizon + 1
+        longest = np.append(table.horizon - np.repeat(np.arange(table.horizon), states), 0).astype(np.float64)
+        blocks = np.arange(table.horizon + 1) * states
+        start = None if table.start is None else np.append(table.start, np.zeros(size - states))
+        return cls(size, 1.0, all_states, live, first, longest, np.zeros(size), blocks, stage + 1, start)
+
+    def successors(self, table: Table, samples: TableSamples) -> TableSamples:
+        """Return samples with the next states as states of the chain."""
+        if table.horizon is None:
+            return samples
+        stage = samples.pair // len(table.state) + 1
+        states = np.where(stage < table.horizon, samples.next_state + stage * table.states, self.size - 1)
+        return TableSamples.of(samples.pair, states, samples.counts, samples.rewards, samples.squares)
+
+    def highest(self, values: FloatArray) -> FloatArray:
+        """Largest value (M,) of the states that may follow each pair."""
+        return np.maximum.reduceat(values, self.blocks)[self.block]
+
+    def best(self, q: FloatArray) -> FloatArray:
+        """Largest number (N,) of the pairs of each state; 0 at ends."""
+        values = np.zeros(self.size)
+        values[self.live] = np.maximum.reduceat(q, self.first)
+        return values
+
+    def greedy(self, q: FloatArray, scale: float) -> IntArray:
+        """Return for each live state the first of its best pairs; `scale` is what ties are measured by."""
+        near = q >= self.best(q)[self.state] - _TIED * scale
+        index = np.where(near, np.arange(len(q)), len(q))
+        return np.minimum.reduceat(index, self.first)
+
+    def worth(self, values: FloatArray) -> float:
+        """What a function on states says about the claim: its largest value, or its mean at the start."""
+        return float(values[self.live].max() if self.start is None else self.start @ values)
+
+    @one_thread()
+    def evaluate(self, kernel: Matrix, policy: IntArray, gains: FloatArray, ends: FloatArray) -> FloatArray:
+        """Value (N,) of a policy (one pair a live state) with these gains (M,) and values of ends."""
+        rows = kernel[policy]
+        system = np.eye(len(policy)) - self.step * rows[:, self.live].toarray()
+        values = np.array(ends)
+        values[self.live] = np.linalg.solve(system, gains[policy] + self.step * (rows @ self._only_ends(ends)))
+        return values
+
+    def _only_ends(self, values: FloatArray) -> FloatArray:
+        kept = np.array(values)
+        kept[self.live] = 0.0
+        return kept
+
+    def optimal(
+        self, kernel: Matrix, gains: FloatArray, ends: FloatArray, start: FloatArray | None = None, rounds: int = 100
+    ) -> FloatArray:
+        """Largest value (N,) with these gains (M,): policy iteration, with sweeps in place of solves if large.
+
+        It is accurate enough to plan with; who needs a bound checks what it needs.
+        """
+        values = np.array(ends) if start is None else np.array(start)
+        if start is not None:
+            ended = np.ones(self.size, dtype=np.bool_)
+            ended[self.live] = False
+            values[ended] = ends[ended]
+        scale = float(np.abs(gains).max()) * float(self.longest.max())
+        before: IntArray | None = None
+        for _ in range(rounds):
+            q = gains + self.step * (kernel @ values)
+            policy = self.greedy(q, scale)
+            better = self.best(q)
+            moved = float(np.abs(better[self.live] - values[self.live]).max())
+            values[self.live] = better[self.live]
+            if moved <= 1e-9 * scale or (before is not None and (policy == before).all() and len(policy) <= _SMALL):
+                break
+            before = policy
+            if len(policy) <= _SMALL:
+                values = self.evaluate(kernel, policy, gains, ends)
+            else:
+                rows, fixed = kernel[policy], gains[policy]
+                for _ in range(_SWEEPS):
+                    values[self.live] = fixed + self.step * (rows @ values)
+        return values
+
+
+def kernel_of(pair: IntArray, state: IntArray, weights: FloatArray, shape: tuple[int, int]) -> Matrix:
+    """Return a sparse matrix (M, N) from entries in order."""
+    starts = np.searchsorted(pair, np.arange(shape[0] + 1))
+    return csr_array((weights, state, starts), shape=shape)

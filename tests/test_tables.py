@@ -1,0 +1,576 @@
+"""Theorem U: identities, every event by itself, the certificate as a whole, and what would make it wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from benchmarks.sparse import World, garnet, run
+from scipy.stats import binomtest
+
+from bestpolicy.algorithms.table_plan import Past, Planner, draw, plan_lag
+from bestpolicy.errors import InvalidInput
+from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag
+from bestpolicy.stopping.tables.look import Look, look
+from bestpolicy.stopping.tables.model import Table, TableSamples
+
+REST = 1 - sum(SHARES.values())
+
+
+# --- worlds that are hard on a certificate
+
+
+def world(state, outcomes, *, states=None, coins=False, end=None, **kind) -> World:
+    """Outcomes (probability, next state, reward) of each pair; `end` is the value of the last state."""
+    states = max(state) + 1 + (end is not None) if states is None else states
+    ends = None
+    if end is not None:
+        ends = np.full(states, np.nan)
+        ends[-1] = end
+    stages = kind.get("horizon") or 1
+    pair = np.repeat(np.arange(len(outcomes)), [len(each) for each in outcomes])
+    flat = [outcome for each in outcomes for outcome in each]
+    table = Table(states, np.array(state), end_values=ends, **kind)
+    pairs = np.concatenate([pair + stage * len(outcomes) for stage in range(stages)])
+    return World(
+        table,
+        pairs,
+        np.tile(np.array([each[1] for each in flat]), stages),
+        np.tile(np.array([each[0] for each in flat], dtype=float), stages),
+        np.tile(np.array([each[2] for each in flat], dtype=float), stages),
+        coins,
+    )
+
+
+def near_tie(discount=0.5, gap=0.03, **kind):
+    """One state, two coins."""
+    kind = kind or {"discount": discount}
+    return world([0, 0], [[(1.0, 0, 0.5)], [(1.0, 0, 0.5 + gap)]], coins=True, **kind)
+
+
+def river(discount=0.9, **kind):
+    """Three states in a row; the far one pays."""
+    kind = kind or {"discount": discount}
+    left = [[(1.0, 0, 0.05)], [(1.0, 0, 0.0)], [(1.0, 1, 0.0)]]
+    right = [
+        [(0.6, 1, 0.0), (0.4, 0, 0.0)],
+        [(0.3, 2, 0.0), (0.6, 1, 0.0), (0.1, 0, 0.0)],
+        [(0.6, 2, 1.0), (0.4, 1, 1.0)],
+    ]
+    return world([0, 0, 1, 1, 2, 2], [left[0], right[0], left[1], right[1], left[2], right[2]], coins=True, **kind)
+
+
+def jackpot(chance=0.004, discount=0.9):
+    """All moves are certain, but one pays a jackpot once in a while, which the past has hardly ever seen."""
+    return world(
+        [0, 0, 1, 1],
+        [[(1.0, 1, 0.1)], [(1 - chance, 1, 0.09), (chance, 1, 1.0)], [(1.0, 0, 0.1)], [(1.0, 1, 0.1)]],
+        discount=discount,
+    )
+
+
+def trapdoor(chance=0.01, discount=0.99):
+    """A step that seldom leads to a heaven, a known end."""
+    return world(
+        [0, 0, 1, 1],
+        [
+            [(0.9, 1, 0.2), (0.1, 0, 0.2)],
+            [(1 - chance, 0, 0.2), (chance, 2, 0.2)],
+            [(1.0, 0, 0.2)],
+            [(0.5, 0, 0.1), (0.5, 1, 0.3)],
+        ],
+        discount=discount,
+        end=50.0,
+    )
+
+
+def rare_rewards(discount=0.8):
+    return world(
+        [0, 0, 1],
+        [[(0.5, 0, 0.01), (0.5, 1, 0.01)], [(0.5, 0, 0.02), (0.5, 1, 0.02)], [(0.7, 0, 0.01), (0.3, 1, 0.01)]],
+        coins=True,
+        discount=discount,
+    )
+
+
+HOSTILE = {
+    "near tie": near_tie,
+    "river": river,
+    "slow river": lambda: river(0.99),
+    "jackpot": jackpot,
+    "trapdoor": trapdoor,
+    "rare rewards": rare_rewards,
+    "episodes": lambda: river(horizon=4),
+    "from a start": lambda: river(horizon=3, start=np.array([0.5, 0.5, 0.0])),
+    "duplicates": lambda: world([0, 0, 1, 1], [[(0.5, 0, 0.5), (0.5, 1, 0.5)]] * 4, coins=True, discount=0.9),
+    "random": lambda: garnet(6, 2, 0.8, seed=3),
+}
+
+
+def bad_policy(problem: World) -> np.ndarray:
+    """The policy that plays the worst action in the first state, the best ones elsewhere."""
+    kernel, rewards, values = problem.model
+    chain = problem.table.chain
+    q = rewards + chain.step * (kernel @ values)
+    policy = chain.greedy(q, 1.0)
+    mine = np.flatnonzero(chain.state == chain.state[0])
+    policy[0] = mine[np.argmin(q[mine])]
+    return policy
+
+
+def make_lag(problem: World, rng, *, policy=None, delta=0.5, past=60, planned=200, epsilon=None) -> Lag:
+    """A lag from so many past samples of each pair, with all its parts; `policy` is forced if given."""
+    seen = problem.sample(np.full(problem.table.pairs, past), rng)
+    model = Past.of(problem.table, seen, policy)
+    epsilon = 0.1 * problem.table.chain.longest.max() if epsilon is None else epsilon
+    planner = Planner(model, epsilon, delta, np.array([0.3, REST - 0.3]))
+    counts = np.full(problem.table.pairs, float(planned))
+    accuracies, _ = planner.accuracies(0.5, 0.9 * epsilon)
+    return planner.rehearse(counts, planner.template(accuracies, counts), rng)[0]
+
+
+def batches(problem: World, lag: Lag, rng):
+    """The looks of a lag: units and all fresh samples so far."""
+    fresh, have = TableSamples.none(problem.table.pairs), 0
+    for units in lag.looks.tolist():
+        fresh = fresh + problem.sample((units - have) * lag.unit, rng)
+        have = units
+        yield units, fresh
+
+
+class Truth:
+    """What a look only bounds."""
+
+    def __init__(self, problem: World, lag: Lag, fresh: TableSamples, units: int) -> None:
+        chain = problem.table.chain
+        self.kernel, self.rewards, optimal = problem.model
+        self.values = chain.evaluate(self.kernel, lag.policy, self.rewards, chain.known)
+        self.q = self.rewards + chain.step * (self.kernel @ self.values)
+        self.loss = optimal - self.values
+        self.look = Look(chain, lag, chain.successors(problem.table, fresh), units)
+        self.verdict = self.look.verdict()
+        means = self.look.fresh.reward_sums / self.look.pulls
+        self.noise = means + chain.step * (self.look.seen @ self.values) - self.q
+        self.error = self.look.values - self.values
+        self.first_order = self.look.psi_past @ self.noise[lag.policy]
+        best = chain.greedy(self.rewards + chain.step * (self.kernel @ optimal), 1.0)
+        begin = np.zeros(chain.size)
+        if chain.start is None:
+            begin[chain.live[np.argmax(self.loss[chain.live])]] = 1.0
+        else:
+            begin = chain.start
+        rows = self.kernel[best][:, chain.live].toarray()
+        visits = np.linalg.solve((np.eye(len(best)) - chain.step * rows).T, begin[chain.live])
+        self.visits = np.zeros(len(self.q))
+        self.visits[best] = visits
+        self.best = best
+
+
+def example(name="random", seed=0, **options):
+    problem, rng = HOSTILE[name](), np.random.default_rng(seed)
+    lag = make_lag(problem, rng, **options)
+    units, fresh = next(each for each in batches(problem, lag, rng) if each[0] == PLANNED)
+    return problem, lag, fresh, units
+
+
+# --- identities
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_identities(name):
+    problem, lag, fresh, units = example(name)
+    truth, chain = Truth(problem, lag, fresh, units), problem.table.chain
+    mine, x = truth.look, truth.noise
+    size = chain.longest.max()
+    np.testing.assert_allclose(truth.error, mine.psi @ x[lag.policy], atol=1e-9 * size)  # (1)
+    advantages = truth.q - truth.values[chain.state]
+    u = truth.error
+    left = x + chain.step * (mine.seen @ u) - u[chain.state]
+    np.testing.assert_allclose(advantages, mine.advantages - left, atol=1e-9 * size)  # (2)
+    change = chain.step * ((mine.seen - mine.past) @ truth.first_order)
+    np.testing.assert_allclose(u, truth.first_order + mine.psi @ change[lag.policy], atol=1e-9 * size)  # (3)
+    rows_past = chain.step * (mine.past @ mine.psi_past) - mine.psi_past[chain.state]
+    rows = chain.step * (mine.seen @ mine.psi) - mine.psi[chain.state]
+    own = x + rows_past @ x[lag.policy] + change + rows @ change[lag.policy]
+    np.testing.assert_allclose(left, own, atol=1e-9 * size)  # (4)
+    # The loss from the worst state is the sum of the advantages that an optimal policy meets.
+    assert truth.visits @ advantages == pytest.approx(chain.worth(truth.loss), abs=1e-9 * size)
+    assert truth.visits @ (lag.template[chain.state] - chain.step * (truth.kernel @ lag.template)) == pytest.approx(
+        lag.template[chain.live[np.argmax(truth.loss[chain.live])]]
+        if chain.start is None
+        else chain.start @ lag.template,
+        abs=1e-9 * size,
+    )
+
+
+# --- events
+
+
+def events_that_fail(problem: World, lag: Lag, rng, scale=1.0) -> set[str]:
+    """Names of what does not hold at some look of a lag, with all first widths times `scale`."""
+    failed: set[str] = set()
+    chain, played = problem.table.chain, lag.policy
+    for units, fresh in batches(problem, lag, rng):
+        truth = Truth(problem, lag, fresh, units)
+        mine = truth.look
+        room = 1e-9 * chain.longest.max()
+        bound_by = np.unique(np.concatenate([played, truth.best]))
+        for form in range(2):
+            rows = chain.step * (mine.past @ mine.psi_past) - mine.psi_past[chain.state]
+            noise = -truth.noise - rows @ truth.noise[played]
+            noise[played] = 0.0
+            noise += form * chain.step * ((truth.kernel - mine.seen) @ lag.template)
+            met = truth.visits > 0
+            if truth.visits[met] @ noise[met] > scale * (truth.visits[met] @ mine.firsts[form][met]) + room:
+                failed.add(f"adv{form}")
+        law = np.abs((truth.kernel - mine.seen).toarray())
+        support = np.zeros(law.shape, dtype=bool)
+        support[lag.pair, lag.successor] = True
+        if ((law * support).sum(1) > scale * mine.distance + 1e-12)[bound_by].any():
+            failed.add("law")
+        outside = (truth.kernel.toarray() * ~support).sum(1)
+        if (outside > mine.beyond + 1e-12)[bound_by].any():
+            failed.add("out")
+        if (np.abs(truth.noise) > scale * mine.noise + mine.residual.max() + room)[bound_by].any():
+            failed.add("pair")
+        known = fresh.reward_sums / mine.pulls - truth.rewards + chain.step * ((mine.seen - truth.kernel) @ lag.values)
+        if (np.abs(known)[played] > scale * mine.start_error + room).any():
+            failed.add("start")
+        apart = np.abs(truth.error[mine.left] - truth.error[mine.right])
+        if (apart > scale * mine.apart + room).any():
+            failed.add("apart")  # what follows from loc, pair, start and law
+        hub = np.add.reduceat(lag.hub * truth.error, chain.blocks)
+        block_of = np.searchsorted(chain.blocks, np.arange(chain.size), side="right") - 1
+        if (np.abs(truth.error - hub[block_of]) > mine.from_hub + room).any():
+            failed.add("hub")
+        if (truth.values < mine.low - room).any() or (truth.values > mine.high + room).any():
+            failed.add("values")
+        # Whatever may follow lies in the range around the centre.
+        centres = lag.centres + chain.step * (truth.values - lag.values)[lag.reference]
+        above = 1 + chain.step * chain.highest(truth.values) - centres
+        below = centres + chain.step * chain.highest(-truth.values)
+        if (above > mine.up + room).any() or (below > mine.down + room).any():
+            failed.add("range")
+        squares = mine.mean_squares(chain.step * truth.values, -centres)
+        if (squares > mine.squares + room).any():
+            failed.add("squares")
+        if chain.worth(truth.loss) > truth.verdict.epsilon + room:
+            failed.add("verdict")
+    return failed
+
+
+def count_failures(
+    name: str, runs: int, seed: int, *, delta=0.5, scale=1.0, bad=True, looks=LOOKS, **options
+) -> dict[str, int]:
+    problem, counted = HOSTILE[name](), {}
+    policy = bad_policy(problem) if bad else None
+    for number in range(runs):
+        rng = np.random.default_rng([seed, number])
+        lag = replace(make_lag(problem, rng, policy=policy, delta=delta, **options), looks=np.array(looks))
+        for event in events_that_fail(problem, lag, rng, scale):
+            counted[event] = counted.get(event, 0) + 1
+    return counted
+
+
+def check_events(counted: dict[str, int], runs: int, delta: float) -> None:
+    rest = sum(SHARES.values())
+    allowed = {"adv0": 0.3, "adv1": REST - 0.3, "verdict": 1.0, **SHARES}
+    for event, number in counted.items():
+        share = allowed.get(event, rest)
+        assert binomtest(number, runs, min(share * delta, 1), "greater").pvalue > 1e-4, (event, number)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_events_fail_as_rarely_as_their_shares_allow(name):
+    check_events(count_failures(name, 12, 1, looks=(6, 10, 20)), 12, 0.5)
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("bad", [True, False])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_events_fail_as_rarely_as_their_shares_allow_in_a_thousand_lags(name, bad):
+    check_events(count_failures(name, 1000, 2, bad=bad), 1000, 0.5)
+
+
+def test_half_a_width_is_noticed():
+    """A near tie, π bad: the averaged event has little to spare."""
+    counted = count_failures("near tie", 200, 3, delta=0.002, scale=0.5, looks=(10, 20), past=2000, planned=20_000)
+    assert binomtest(counted["adv1"], 200, 0.002, "greater").pvalue < 1e-3
+
+
+def test_a_level_that_is_switched_off_is_noticed(monkeypatch):
+    monkeypatch.setattr(Lag, "form_nats", lambda self, form: 1e-9)
+    counted = count_failures("near tie", 200, 4, delta=0.002, looks=(10, 20), past=2000, planned=20_000)
+    assert binomtest(counted["verdict"], 200, 0.002, "greater").pvalue < 1e-3
+
+
+# --- the whole way
+
+
+@pytest.mark.parametrize("name", ["river", "jackpot", "trapdoor", "episodes", "from a start", "duplicates"])
+def test_runs_end_with_a_policy_as_good_as_they_say(name):
+    problem = HOSTILE[name]()
+    epsilon = 0.2 * problem.table.chain.longest.max()
+    done = run(problem, epsilon, seed=5, delta=0.1, most=3e7)
+    assert done.loss - 1e-9 <= done.epsilon <= epsilon
+
+
+def test_an_optimal_policy_is_recognised():
+    problem = river(0.8)
+    done = run(problem, 0.0, seed=1, delta=0.1, most=1e7)
+    assert done.epsilon == 0.0
+    assert done.loss == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_tie_is_never_called_optimal():
+    done = run(HOSTILE["duplicates"](), 0.0, seed=1, delta=0.1, most=1e5)
+    assert done.epsilon > 0
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("gap", [0.02, 0.05])
+def test_runs_are_wrong_as_rarely_as_they_say(gap):
+    """The loss of the worse action is just above what is asked."""
+    problem, runs = near_tie(0.5, gap), 1000
+    wrong = sum(
+        done.loss > done.epsilon for done in (run(problem, 1.9 * gap, seed=each, delta=0.5) for each in range(runs))
+    )
+    assert binomtest(wrong, runs, 0.5, "greater").pvalue > 1e-3
+
+
+# --- traps
+
+
+def test_what_is_fixed_before_fresh_samples_hangs_on_the_past_alone():
+    problem = river()
+    past = problem.sample(np.full(6, 2000), np.random.default_rng(0))
+    lags = [plan_lag(problem.table, past, 1.0, 0.05, np.random.default_rng(7)) for _ in range(2)]
+    for lag in lags:
+        assert isinstance(lag, Lag)
+        # All counts of all looks are there, and exactly proportional.
+        assert lag.looks.tolist() == list(LOOKS)
+    for name in vars(lags[0]):
+        np.testing.assert_array_equal(getattr(lags[0], name), getattr(lags[1], name))
+
+
+def test_a_look_is_a_function_of_the_lag_and_the_samples():
+    """Whether an earlier look was made, and what it saw, changes nothing."""
+    problem, lag, fresh, units = example("river")
+    before = look(problem.table, lag, fresh, units)
+    look(problem.table, lag, problem.sample(6 * lag.unit, np.random.default_rng(99)), 6)
+    after = look(problem.table, lag, fresh, units)
+    np.testing.assert_array_equal(before.forms, after.forms)
+    np.testing.assert_array_equal(before.gains, after.gains)
+
+
+def test_a_rehearsal_has_random_numbers_of_its_own():
+    """Plans with different rehearsals are different; the samples of a run do not hang on them."""
+    problem = river()
+    past = problem.sample(np.full(6, 2000), np.random.default_rng(0))
+    rng = np.random.default_rng(3)
+    state = rng.bit_generator.state
+    plan_lag(problem.table, past, 1.0, 0.05, np.random.default_rng(8))
+    assert rng.bit_generator.state == state
+
+
+def test_looks_that_were_not_planned_are_refused():
+    problem, lag, fresh, units = example("river")
+    with pytest.raises(InvalidInput, match="fixes its looks"):
+        look(problem.table, lag, fresh, 7)
+    with pytest.raises(InvalidInput, match="exactly its planned number"):
+        look(problem.table, lag, fresh, 12)
+    more = fresh + problem.sample(np.eye(6, dtype=np.int64)[0], np.random.default_rng(0))
+    with pytest.raises(InvalidInput, match="exactly its planned number"):
+        look(problem.table, lag, more, units)
+
+
+def test_rewards_outside_their_range_are_refused():
+    problem, lag, fresh, units = example("river")
+    with pytest.raises(InvalidInput, match=r"\[0, 1\]"):
+        look(problem.table, lag, replace(fresh, rewards=fresh.rewards + 1.5 * fresh.counts), units)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shares": np.array([0.5, 0.5])},
+        {"unit": np.zeros(6, dtype=np.int64)},
+        {"bets": np.zeros((2, 6))},
+        {"values": np.full(3, 11.0)},
+        {"hub": np.ones(3)},
+        {"policy": np.array([0, 1, 2])},
+        {"delta": 1.5},
+        {"template": np.full(3, np.nan)},
+    ],
+)
+def test_lags_that_the_theorem_does_not_allow_are_refused(change):
+    problem, lag, fresh, units = example("river")
+    with pytest.raises(InvalidInput):
+        look(problem.table, replace(lag, **change), fresh, units)
+
+
+def test_ranges_go_over_states_that_were_never_seen():
+    """An unseen heaven: the end is worth more than any state that was seen, and might follow any pair."""
+    problem, rng = trapdoor(chance=0.0), np.random.default_rng(0)
+    lag = make_lag(problem, rng, past=1000, planned=200_000)
+    truth = Truth(problem, lag, problem.sample(10 * lag.unit, rng), 10)
+    assert truth.values.argmax() == 2
+    assert (truth.look.fresh.next_state < 2).all()
+    heaven = 1 + 0.99 * 50 - truth.q
+    assert (truth.look.up >= heaven - 1e-9).all()
+    assert (truth.look.up <= 1.5 * heaven).all()
+
+
+def test_squares_are_those_of_rewards_and_values_together():
+    """A reward that always comes with the poor state: R + γV(S') hardly varies, though R and V(S') do."""
+    hedged = world([0, 1], [[(0.5, 0, 0.0), (0.5, 1, 0.5)], [(0.5, 0, 0.0), (0.5, 1, 0.5)]], discount=0.9)
+    doubled = world([0, 1], [[(0.5, 0, 0.5), (0.5, 1, 0.0)], [(0.5, 0, 0.0), (0.5, 1, 0.5)]], discount=0.9)
+    for problem in (hedged, doubled):
+        rng = np.random.default_rng(1)
+        lag = make_lag(problem, rng, past=500, planned=1000)
+        fresh = problem.sample(10 * lag.unit, rng)
+        mine = Truth(problem, lag, fresh, 10)
+        centres = lag.centres + 0.9 * (mine.values - lag.values)[lag.reference]
+        x = problem.reward + 0.9 * mine.values[problem.successor]
+        exact = np.bincount(problem.pair, problem.probability * (x - centres[problem.pair]) ** 2)
+        np.testing.assert_allclose(np.sqrt(mine.look.squares), np.sqrt(exact), atol=0.2)
+
+
+def test_the_super_solution_covers_the_pairs_of_the_policy_and_negative_gains():
+    """Z meets its condition at every pair, those of π included, whatever the gains."""
+    problem, lag, fresh, units = example("river")
+    mine = Truth(problem, lag, fresh, units).look
+    chain = problem.table.chain
+    for gains in (np.full(6, -0.3), np.array([0.1, -0.2, 0.0, 0.3, -1.0, -0.1])):
+        bound = mine._bound(gains, np.zeros(3), False)
+        kernel, _, _ = problem.model
+        least = chain.optimal(kernel, gains, np.zeros(3))
+        assert bound >= max(least.max(), 0.0) - 1e-9
+
+
+def test_bets_are_prepared_again_when_counts_grow():
+    problem, rng = river(), np.random.default_rng(0)
+    past = problem.sample(np.full(6, 500), rng)
+    planner = Planner(Past.of(problem.table, past), 1.0, 0.05, np.array([0.05, REST - 0.05]))
+    few, many = (planner.rehearse(np.full(6, n), np.zeros(3), np.random.default_rng(1))[0] for n in (400.0, 1600.0))
+    assert (many.bets[0][planner.past.rival] > 1.5 * few.bets[0][planner.past.rival]).all()
+
+
+def test_a_bet_too_bold_for_the_range_gives_no_verdict():
+    problem, lag, fresh, units = example("river")
+    bold = replace(lag, bets=lag.bets * 1e6)
+    assert np.isinf(look(problem.table, bold, fresh, units).forms[:2]).all()
+
+
+def test_a_poor_template_costs_samples_never_validity():
+    problem, lag, fresh, units = example("river", planned=3000)
+    loss = problem.loss(lag.policy)
+    for template in (np.zeros(3), np.array([5.0, -3.0, 1.0]), -lag.template):
+        assert look(problem.table, replace(lag, template=template), fresh, units).epsilon >= loss - 1e-9
+
+
+def test_known_ends_keep_template_and_values():
+    problem, lag, fresh, units = example("trapdoor")
+    with pytest.raises(InvalidInput):
+        look(problem.table, replace(lag, template=lag.template + 1), fresh, units)
+    with pytest.raises(InvalidInput):
+        look(problem.table, replace(lag, values=np.append(lag.values[:2], 49.0)), fresh, units)
+
+
+# --- what changes no verdict
+
+
+def relabelled(fresh: TableSamples, lag: Lag, order: np.ndarray) -> tuple[TableSamples, Lag]:
+    """The same pairs and samples with states in another order (pairs keep theirs: two pairs a state)."""
+    pairs = np.concatenate([2 * np.argsort(order)[:, None] + [0, 1]]).ravel()  # new position of an old pair
+    moved = TableSamples.of(
+        pairs[fresh.pair], np.argsort(order)[fresh.next_state], fresh.counts, fresh.rewards, np.zeros(len(pairs))
+    )
+    squares = np.zeros(len(pairs))
+    squares[pairs] = fresh.squares
+    moved = replace(moved, squares=squares)
+    at, back = np.argsort(order), np.argsort(pairs)
+    by_pair = {name: getattr(lag, name)[..., back] for name in ("unit", "centres", "squares", "template_squares",
+               "start_squares", "up", "down", "bets")}  # fmt: skip
+    by_state = {name: getattr(lag, name)[order] for name in ("values", "hub", "template")}
+    entries = np.lexsort((at[lag.successor], pairs[lag.pair]))
+    return moved, replace(
+        lag,
+        **by_pair,
+        **by_state,
+        pair=pairs[lag.pair][entries],
+        successor=at[lag.successor][entries],
+        probability=lag.probability[entries],
+        reference=at[lag.reference][back],
+        policy=np.sort(pairs[lag.policy]),
+    )
+
+
+def test_the_order_of_states_changes_no_verdict():
+    problem, lag, fresh, units = example("random")
+    before = look(problem.table, lag, fresh, units)
+    moved, other = relabelled(fresh, lag, np.array([3, 1, 5, 0, 2, 4]))
+    after = look(problem.table, other, moved, units)
+    np.testing.assert_allclose(before.forms, after.forms, rtol=1e-6)
+
+
+def test_an_action_that_is_not_allowed_has_no_pair():
+    """A masked action is an absent pair, so the table without it is the table."""
+    full, rng = river(), np.random.default_rng(0)
+    kept = np.array([0, 1, 3, 4, 5])
+    masked = Table(3, full.table.state[kept], discount=0.9)
+    past = full.sample(np.full(6, 4000), rng)
+    chosen = np.isin(past.pair, kept)
+    less = TableSamples(
+        np.searchsorted(kept, past.pair[chosen]), past.next_state[chosen], past.counts[chosen], past.rewards[chosen],
+        past.squares[kept],
+    )  # fmt: skip
+    lag = plan_lag(masked, less, 1.0, 0.05, rng)
+    assert isinstance(lag, Lag)
+    assert len(lag.unit) == 5
+
+
+def test_an_episode_is_a_chain_of_stages():
+    """The bound of an episodic table is that of the discounted one whose states are the stages' states."""
+    problem, lag, fresh, units = example("episodes", planned=2000)
+    verdict = look(problem.table, lag, fresh, units)
+    assert problem.loss(lag.policy) - 1e-9 <= verdict.epsilon < problem.table.horizon
+    assert len(lag.policy) == 12
+    assert lag.template[-1] == 0
+
+
+def test_samples_add_up_and_stay_in_order():
+    problem, rng = garnet(5, 2, 0.9), np.random.default_rng(0)
+    a, b = problem.sample(np.arange(10), rng), problem.sample(np.full(10, 3), rng)
+    both = a + b
+    np.testing.assert_array_equal(both.pulls, np.arange(10) + 3)
+    assert both.rewards.sum() == pytest.approx(a.rewards.sum() + b.rewards.sum())
+    assert (np.diff(both.pair * 5 + both.next_state) > 0).all()
+    again = draw(both, np.full(10, 1000), rng)
+    np.testing.assert_array_equal(again.pulls, 1000)
+    assert set(zip(again.pair, again.next_state, strict=True)) <= set(zip(both.pair, both.next_state, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"states": 2, "state": np.array([0, 1])}, "either a discount or a horizon"),
+        ({"states": 2, "state": np.array([1, 0]), "discount": 0.5}, "in order"),
+        ({"states": 3, "state": np.array([0, 1]), "discount": 0.5}, "known end value"),
+        ({"states": 2, "state": np.array([0, 1]), "discount": 1.0}, "discount must lie"),
+        ({"states": 2, "state": np.array([0, 1]), "horizon": 0}, "horizon must be"),
+        ({"states": 2, "state": np.array([0, 1]), "discount": 0.5, "start": np.array([1.0, 1.0])}, "distribution"),
+        ({"states": 2, "state": np.array([0]), "discount": 0.5, "end_values": np.array([np.nan, 9.0])}, "end_values"),
+    ],
+)
+def test_tables_that_make_no_sense_are_refused(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        Table(**arguments)
+
+
+def test_a_plan_begins_with_a_pilot_of_every_pair():
+    table = river().table
+    pulls = plan_lag(table, TableSamples.none(6), 1.0, 0.05, np.random.default_rng(0))
+    assert not isinstance(pulls, Lag)
+    assert (pulls > 0).all()
