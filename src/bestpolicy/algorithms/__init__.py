@@ -25,6 +25,7 @@ from bestpolicy.algorithms.peers.plug_in_no_guarantee import PlugInNoGuarantee
 from bestpolicy.algorithms.peers.ppq import PPQ
 from bestpolicy.algorithms.peers.vqvi import VQVI
 from bestpolicy.algorithms.protocol import About, Algorithm, Remembered, Request, Run, Task, check_times
+from bestpolicy.algorithms.sharp import Sharp
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.problem import Problem
@@ -36,6 +37,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         GSSE,
         Tight,
         Adaptive,
+        Sharp,
         PPQ,
         OPPQ,
         LSPIG,
@@ -127,6 +129,7 @@ __all__ = [
     "Remembered",
     "Request",
     "Run",
+    "Sharp",
     "Task",
     "Tight",
     "check_times",

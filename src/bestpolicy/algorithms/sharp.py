@@ -1,0 +1,186 @@
+"""sharp: certificates for tables at a fraction of the samples, by testing one number.
+
+    sample every pair a few times
+    repeat
+        plan a lag from the past (`table_plan`): a policy, counts, a template, bets
+        if it is much larger than the past: sample in its proportions, and plan again
+        else repeat: sample in exactly its proportions and look (Theorem U), until ε is certified or its looks are over
+    until the certified ε is at most the asked one
+
+The e-th lag that looks spends 0.65·0.35^(e-1)·δ, which sums to δ; its looks are free. Every look states an ε that holds,
+all of them together with probability 1 - δ, so a run may be stopped at any moment and has the best of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf, nan
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Request, Run, Task
+from bestpolicy.algorithms.table_plan import plan_lag
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
+from bestpolicy.stopping import Check
+from bestpolicy.stopping.tables.lag import Lag
+from bestpolicy.stopping.tables.look import look
+from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
+
+_FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for the first lag that looks, and of what is left for each later one
+_RULE = {False: "Theorem U", True: "Theorem U-E"}  # discounted, episodic
+
+
+@dataclass(frozen=True)
+class Sharp:
+    """Theorem U for problems whose pairs share no features: the loss of one policy is one number, and tested as one."""
+
+    name: ClassVar[str] = "sharp"
+    about: ClassVar[About] = About(
+        setting="discounted or episodic",
+        features="tabular",
+        assumption="",
+        guarantee="within ε of optimal in every state",
+        complexity="Σ_k l·v_k·|y_k|²/tol² to first order, l = log(1/δ) without a union over pairs",
+        constants="own proof, empirical Bernstein by betting",
+        reference="bestpolicy, Theorem U (stopping/tables/look.py)",
+    )
+    anytime: ClassVar[bool] = False  # a look needs exactly its planned counts
+    takes_own_data: ClassVar[bool] = True
+
+    def unsuitable(self, problem: Problem) -> str:
+        """Tables only."""
+        return "" if problem.is_tabular else "its features are not one-hot; use 'tight' or 'adaptive'."
+
+    def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
+        """Nothing can be said from the gap alone."""
+        return nan
+
+    def run(self, task: Task) -> Run:
+        """Sample until the asked ε is certified; samples from elsewhere help to plan."""
+        course = _Course(task)
+        while True:
+            known = task.recall()
+            if known is None:
+                course.look()
+                decided = {} if course.over else course.decide()
+            else:
+                course.check = known.check or course.check
+                decided = known.decided
+            if course.over:
+                break
+            course.begin(decided)
+            batch = yield Request(course.pulls(), course.check, decided)
+            course.add(batch)
+        assert course.check is not None
+        return course.check
+
+
+class _Course:
+    """How far a run is: the samples of the past, the lag under test and its fresh samples, the best check."""
+
+    def __init__(self, task: Task) -> None:
+        problem = task.problem
+        self.problem, self.epsilon, self.delta = problem, task.epsilon, task.delta
+        self.table = Table(problem.states, problem.pairs // problem.actions, problem.discount, problem.horizon)
+        self.past = TableSamples.none(self.table.pairs)
+        if task.own_data is not None:
+            self.past = self.past + samples_of(problem, task.own_data)
+        self.seed = int(task.rng.integers(2**62))  # each plan has a random stream of its own, whatever was recalled
+        self.samples = self.plans = self.lags = 0
+        self.lag: Lag | None = None
+        self.place = 0  # which of the lag's looks is next
+        self.fresh = TableSamples.none(self.table.pairs)
+        self.wanted = np.zeros(self.table.pairs, np.int64)
+        self.check: Check | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to ask."""
+        return self.check is not None and (self.check.passed or self.samples >= MAX_ROUNDS)
+
+    def decide(self) -> dict[str, Any]:
+        """Fix what the next samples are for; nothing, if they are for the lag under test."""
+        if self.lag is not None and self.place < len(self.lag.looks):
+            return {}
+        past = self.past + self.fresh
+        share = _FIRST_SHARE * _NEXT_SHARE**self.lags * self.delta
+        plan = plan_lag(self.table, past, self.epsilon, share, np.random.default_rng([self.seed, self.plans]))
+        return {"lag": vars(plan)} if isinstance(plan, Lag) else {"pilot": plan}
+
+    def begin(self, decided: dict[str, Any]) -> None:
+        """Take up what was decided."""
+        if decided:
+            self.past, self.fresh = self.past + self.fresh, TableSamples.none(self.table.pairs)
+            self.lag, self.plans = None, self.plans + 1
+        if "lag" in decided:
+            self.lag, self.place, self.lags = Lag(**decided["lag"]), 0, self.lags + 1
+        if self.lag is None:
+            self.wanted = np.asarray(decided["pilot"], np.int64)
+        else:
+            looks = [0, *self.lag.looks.tolist()]
+            self.wanted = (looks[self.place + 1] - looks[self.place]) * self.lag.unit
+
+    def pulls(self) -> Pulls:
+        """What to simulate next."""
+        return Pulls(self.problem.pairs, self.wanted.reshape(self.problem.stages, -1))
+
+    def add(self, batch: Tally) -> None:
+        """Take in what was simulated."""
+        samples = samples_of(self.problem, batch)
+        self.samples += batch.samples
+        if self.lag is None:
+            self.past = self.past + samples
+        else:
+            self.fresh, self.place = self.fresh + samples, self.place + 1
+
+    def look(self) -> None:
+        """Look at the lag's fresh samples; without a lag, say which policy seems best."""
+        if not self.samples:
+            return
+        policy, gap = best_of(self.problem, self.table, self.past + self.fresh)
+        rounds = self.samples // self.problem.stages
+        rule = _RULE[self.problem.horizon is not None]
+        check = Check(rounds, self.samples, policy, 0.0, 1.0, False, inf, gap, rule)
+        if self.check is not None and self.check.epsilon < inf:
+            check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap)
+        if self.lag is not None:
+            verdict = look(self.table, self.lag, self.fresh, int(self.lag.looks[self.place - 1]))
+            if verdict.epsilon < check.epsilon:
+                tested = played(self.problem, verdict.policy)
+                check = replace(check, policy=tested, epsilon=verdict.epsilon, lag=self.lags)
+        reached = 1.0 if check.epsilon <= self.epsilon else self.epsilon / check.epsilon
+        self.check = replace(check, passed=check.epsilon <= self.epsilon, statistic=reached)
+
+
+def samples_of(problem: Problem, tally: Tally) -> TableSamples:
+    """Return a tally as sums over the problem's pairs, stage after stage."""
+    stage, column, state = np.nonzero(tally.next_counts)
+    cells = (stage, column, state)
+    place = np.searchsorted(problem.pairs, tally.pairs)
+    pairs = len(problem.pairs)
+    squares = np.zeros((problem.stages, pairs))
+    squares[:, place] = tally.squared_rewards
+    pair = stage * pairs + place[column]
+    return TableSamples.of(pair, state, tally.next_counts[cells], tally.next_rewards[cells], squares.ravel())
+
+
+def played(problem: Problem, policy: np.ndarray[Any, Any]) -> Any:
+    """Return a policy of the chain, a pair for each (stage, state), as actions (stages, S)."""
+    actions = problem.pairs[policy % len(problem.pairs)] % problem.actions
+    return actions.reshape(problem.stages, problem.states)
+
+
+def best_of(problem: Problem, table: Table, samples: TableSamples) -> tuple[Any, float]:
+    """Return the best policy of the model that was seen, and the smallest difference of two actions' values."""
+    chain = table.chain
+    seen = chain.successors(table, samples)
+    pulls = np.maximum(seen.pulls, 1)
+    kernel = kernel_of(seen.pair, seen.next_state, seen.counts / pulls[seen.pair], (len(chain.state), chain.size))
+    rewards = seen.reward_sums / pulls
+    values = chain.optimal(kernel, rewards, chain.known)
+    q = rewards + chain.step * (kernel @ values)
+    policy = chain.greedy(q, float(chain.longest.max()))
+    behind = np.delete(chain.best(q)[chain.state] - q, policy)
+    return played(problem, policy), float(behind.min(initial=inf))
