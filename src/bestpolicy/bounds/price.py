@@ -186,7 +186,7 @@ def regression_weights(problem: Problem) -> Matrix:
     """Return W (d, n): least squares with equal weights turns means y at the allowed pairs into parameters W y."""
     rows = problem.matrix[problem.pairs]
     lengths = diagonal_of(rows.T @ rows)
-    if lengths is None or not lengths.all():
+    if lengths is None:
         return np.linalg.pinv(dense(rows)).astype(np.float64, copy=False)
     return rows.T / lengths[:, None]
 
