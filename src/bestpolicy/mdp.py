@@ -137,9 +137,10 @@ class LinearMDP:
         q_values = np.einsum("sad,hd->hsa", self.problem.features, self.evaluate(policy).parameters, optimize=True)
         return self._unstaged(np.where(self.problem.mask, q_values, -np.inf))
 
-    def loss(self, policy: ArrayLike) -> float:
-        """max_s V*(s) - V^π(s), at the first step if episodic; 0 for an optimal policy."""
-        return max(0.0, float((self.plan.values[0] - self.evaluate(policy).values[0]).max()))
+    def loss(self, policy: ArrayLike, start: ArrayLike | None = None) -> float:
+        """max_s V*(s) - V^π(s), or its mean over a start distribution; at the first step if episodic."""
+        behind = self.plan.values[0] - self.evaluate(policy).values[0]
+        return max(0.0, float(behind.max() if start is None else np.asarray(start) @ behind))
 
     def is_near_optimal(self, policy: ArrayLike, epsilon: float) -> bool:
         """Whether the policy is in Π_ε; losses below the precision of the computation count as 0."""

@@ -7,8 +7,9 @@
         else repeat: sample in exactly its proportions and look (Theorem U), until ε is certified or its looks are over
     until the certified ε is at most the asked one
 
-The e-th lag that looks spends 0.65·0.35^(e-1)·δ, which sums to δ; its looks are free. Every look states an ε that holds,
-all of them together with probability 1 - δ, so a run may be stopped at any moment and has the best of them.
+The e-th lag that looks spends 0.65·0.35^(e-1)·δ, which sums to δ; its looks are free. Every look states an ε that
+holds, all of them together with probability 1 - δ, so a run may be stopped at any moment and has the best of them. The
+claim is about every state, or about one start (a state or a distribution), which needs fewer samples.
 """
 
 from __future__ import annotations
@@ -41,17 +42,20 @@ class Sharp:
         setting="discounted or episodic",
         features="tabular",
         assumption="",
-        guarantee="within ε of optimal in every state",
+        guarantee="an ε for the policy at every check, and within the asked ε of optimal in every state at the end",
         complexity="Σ_k l·v_k·|y_k|²/tol² to first order, l = log(1/δ) without a union over pairs",
         constants="own proof, empirical Bernstein by betting",
         reference="bestpolicy, Theorem U (stopping/tables/look.py)",
     )
     anytime: ClassVar[bool] = False  # a look needs exactly its planned counts
     takes_own_data: ClassVar[bool] = True
+    takes_start: ClassVar[bool] = True
 
     def unsuitable(self, problem: Problem) -> str:
         """Tables only."""
-        return "" if problem.is_tabular else "its features are not one-hot; use 'tight' or 'adaptive'."
+        return (
+            "" if getattr(problem, "is_tabular", True) else "its features are not one-hot; use 'tight' or 'adaptive'."
+        )
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """Nothing can be said from the gap alone."""
@@ -83,7 +87,8 @@ class _Course:
     def __init__(self, task: Task) -> None:
         problem = task.problem
         self.problem, self.epsilon, self.delta = problem, task.epsilon, task.delta
-        self.table = Table(problem.states, problem.pairs // problem.actions, problem.discount, problem.horizon)
+        state = problem.pairs // problem.actions
+        self.table = Table(problem.states, state, problem.discount, problem.horizon, task.start)
         self.past = TableSamples.none(self.table.pairs)
         if task.own_data is not None:
             self.past = self.past + samples_of(problem, task.own_data)
