@@ -135,3 +135,13 @@ def test_certificates_are_seldom_wrong():
         result = identify(mdp, epsilon=0.1, delta=0.5, seed=seed, max_samples=20_000)
         wrong += mdp.loss(result.policy) > result.epsilon + 1e-12
     assert binomtest(wrong, runs, 0.5, alternative="greater").pvalue > 1e-4
+
+
+def test_progress_shows_what_is_planned(tmp_path):
+    seen = []
+    store, note = tmp_path / "run.db", lambda study: seen.append(study.forecast())
+    result = identify(RIVER, epsilon=0.1, store=store, progress=note)
+    known = [forecast for forecast in seen[:-1] if forecast == forecast]
+    assert known
+    assert 0.5 * result.samples <= known[-1] <= 2 * result.samples
+    assert [c.to_dict() for c in bp.Study.resume(store).checks] == [c.to_dict() for c in result.checks]

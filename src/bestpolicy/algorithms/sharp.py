@@ -25,7 +25,7 @@ from bestpolicy.algorithms.table_plan import plan_lag
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
-from bestpolicy.stopping.tables.lag import Lag
+from bestpolicy.stopping.tables.lag import PLANNED, Lag
 from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
@@ -69,6 +69,7 @@ class Sharp:
             if known is None:
                 course.look()
                 decided = {} if course.over else course.decide()
+                course.expect(decided)
             else:
                 course.check = known.check or course.check
                 decided = known.decided
@@ -114,6 +115,15 @@ class _Course:
         plan = plan_lag(self.table, past, self.epsilon, share, np.random.default_rng([self.seed, self.plans]))
         return {"lag": vars(plan)} if isinstance(plan, Lag) else {"pilot": plan}
 
+    def expect(self, decided: dict[str, Any]) -> None:
+        """Say with the check how many samples the run should need in all, once a lag is planned."""
+        lag, place = (Lag(**decided["lag"]), 0) if "lag" in decided else (self.lag, self.place)
+        if self.check is None or self.over or lag is None or "pilot" in decided:
+            return
+        have = 0 if place == 0 else int(lag.looks[place - 1])
+        ahead = max(PLANNED, int(lag.looks[place])) - have
+        self.check = replace(self.check, forecast=float(self.samples + ahead * int(lag.unit.sum())))
+
     def begin(self, decided: dict[str, Any]) -> None:
         """Take up what was decided."""
         if decided:
@@ -149,7 +159,7 @@ class _Course:
         rule = _RULE[self.problem.horizon is not None]
         check = Check(rounds, self.samples, policy, 0.0, 1.0, False, inf, gap, rule)
         if self.check is not None and self.check.epsilon < inf:
-            check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap)
+            check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap, forecast=nan)
         if self.lag is not None:
             verdict = look(self.table, self.lag, self.fresh, int(self.lag.looks[self.place - 1]))
             if verdict.epsilon < check.epsilon:

@@ -247,7 +247,7 @@ def _latest(contents: list[bytes]) -> list[dict[str, Any]]:
     return known
 
 
-_WHOLE, _REAL = ("rounds", "samples", "lag"), ("statistic", "threshold", "epsilon", "gap")
+_WHOLE, _REAL = ("rounds", "samples", "lag"), ("statistic", "threshold", "epsilon", "gap", "forecast")
 
 
 def _numbers(look: dict[str, Any]) -> dict[str, Any]:
