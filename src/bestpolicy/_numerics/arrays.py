@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array, issparse
 
+from bestpolicy._numerics.memory import usable_memory
 from bestpolicy.errors import InvalidInput
 
 FloatArray = NDArray[np.float64]
@@ -24,6 +25,7 @@ BoolArray = NDArray[np.bool_]
 Array = TypeVar("Array", bound=np.ndarray[Any, Any])
 Matrix: TypeAlias = Any  # a 2-d NumPy array or a SciPy sparse array: both know @, T, * (by entries) and indices
 
+LARGEST_TABLE = 2**27  # entries of an array, 1 GiB, that is made where a sparse one would do
 _LARGE = 2**16  # entries below which a dense product is over before a sparse one has begun
 _FEW = 0.05  # share of non-zero entries up to which the sparse one wins
 
@@ -84,6 +86,14 @@ def enough_memory(what: str, needed: int) -> Iterator[None]:
     except MemoryError:
         least = f", {readable_size(needed)} at least" if needed else ""
         raise InvalidInput(f"{what} takes more memory than this process can get{least}. Give it more.") from None
+
+
+def require_table(what: str, entries: int) -> None:
+    """Raise InvalidInput if a table of so many numbers is more than can be worked with."""
+    if entries > max(LARGEST_TABLE, usable_memory() // 32):
+        raise InvalidInput(
+            f"{what}, would take {readable_size(8 * entries)} of memory. Use what works on the cells that occurred."
+        )
 
 
 def readable_size(size: int) -> str:
