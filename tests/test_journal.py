@@ -208,7 +208,7 @@ def test_a_tally_that_declares_too_much_is_not_made():
 
     with pytest.raises(bp.StoreError, match="it would have"):
         tally_from_bytes(declaring(2**62))
-    with pytest.raises(bp.InvalidInput, match="would take .* of memory"):
+    with pytest.raises(bp.InvalidInput, match=r"would take .* of memory"):
         tally_from_bytes(declaring(2**50)).next_counts  # noqa: B018
 
 

@@ -173,7 +173,7 @@ class Tally:
                 f"next_rewards and squared_rewards of a tally must have shapes {counts.shape} and {counts.shape[:2]}. "
                 f"Got {rewards.shape} and {squares.shape} instead."
             )
-        self._keep(*(_own(array) for array in (pairs, counts, rewards, squares)))
+        self._keep(_own(pairs), _own(counts), _own(rewards), _own(squares))
         self._check_sums()
 
     def _keep(self, pairs: IntArray, counts: IntArray, rewards: FloatArray, squares: FloatArray) -> None:
@@ -348,11 +348,17 @@ class Tally:
         squared_rewards: FloatArray,
     ) -> Tally:
         """Add up, in their order, outcomes of rows stage·K + position; the sums are checked."""
-        cells, group = np.unique(rows * shape[2] + next_states, return_inverse=True)
-        number = np.zeros(len(cells), np.int64)
+        cells = group = rows * shape[2] + next_states
+        as_tables = prod(shape) <= max(_SMALL, 4 * len(rows))
+        if not as_tables:
+            cells, group = np.unique(cells, return_inverse=True)
+        number = np.zeros(prod(shape) if as_tables else len(cells), np.int64)
         np.add.at(number, group, counts)
-        sums = np.bincount(group, weights=rewards, minlength=len(cells)).astype(np.float64, copy=False)
-        tally = cls._of_cells(shape, pairs, cells, number, sums, squared_rewards)
+        sums = np.bincount(group, weights=rewards, minlength=len(number)).astype(np.float64, copy=False)
+        if as_tables:
+            tally = cls._trusted(pairs, number.reshape(shape), sums.reshape(shape), squared_rewards)
+        else:
+            tally = cls._of_cells(shape, pairs, cells, number, sums, squared_rewards)
         tally._check_sums()
         return tally
 
@@ -365,7 +371,7 @@ class Tally:
             raise InvalidInput("these tallies have more than 2^62 samples together, too many to count.")
         same = np.array_equal(self.pairs, other.pairs)
         pairs = self.pairs if same else np.union1d(self.pairs, other.pairs)
-        if self.shape[0] * len(pairs) * self.shape[2] > _SMALL:
+        if not _as_tables(pairs, [self, other]):
             return Tally._merged(pairs, [self, other])
         a, b = (self, other) if same else (self._over(pairs), other._over(pairs))
         return Tally._trusted(
@@ -385,7 +391,7 @@ class Tally:
         if len({tally.shape[::2] for tally in tallies}) > 1:
             raise InvalidInput("these tallies belong to different problems.")
         pairs = np.unique(np.concatenate([tally.pairs for tally in tallies]))
-        if first.shape[0] * len(pairs) * first.shape[2] > _SMALL:
+        if not _as_tables(pairs, tallies):
             total = cls._merged(pairs, tallies)
             total._check_sums()
             return total
@@ -567,6 +573,14 @@ def _require_increasing(pairs: IntArray) -> None:
 def are_cells(cells: IntArray, shape: tuple[int, ...]) -> bool:
     """Whether these are indices into a table of some shape, strictly increasing."""
     return not len(cells) or bool(cells[0] >= 0 and cells[-1] < prod(shape) and (cells[1:] > cells[:-1]).all())
+
+
+def _as_tables(pairs: IntArray, tallies: Sequence[Tally]) -> bool:
+    """Whether to add up tallies over the union of their pairs as tables: small ones, and those there are already."""
+    stages, _, states = tallies[0].shape
+    if stages * len(pairs) * states <= _SMALL:
+        return True
+    return all(tally._has_tables and len(tally.pairs) == len(pairs) for tally in tallies)
 
 
 def _own(array: Array) -> Array:
