@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test bench bench-samples bench-compare bench-scaling studies docs lock clean
+.PHONY: run test bench bench-samples bench-compare bench-scaling studies attack docs lock clean
 
 run: .venv/run.stamp  ## gss and tight on the built-in instances; results/ gets tables and a page
 	$(BIN)/bestpolicy demo --output results
@@ -27,6 +27,9 @@ bench-scaling: .venv/test.stamp  ## samples of gss and tight against the exponen
 
 studies: .venv/test.stamp  ## the slow statistical studies
 	$(BIN)/python -m pytest -m study
+
+attack: .venv/test.stamp  ## bad inputs, damaged and hostile files, kills, dying workers: a table of what was handled
+	$(BIN)/python -m tests.attack --output results/attack.txt
 
 docs: .venv/docs.stamp  ## the documentation, in build/docs; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q docs build/docs

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import bestpolicy as bp
 from bestpolicy.stopping import Check
-from bestpolicy.study import claim as claims
+from bestpolicy.study import result as claims
 from bestpolicy.study.result import at_most, claim, confidence, explain, percent
 from bestpolicy.verification import Verification
 

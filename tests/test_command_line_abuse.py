@@ -79,6 +79,9 @@ REFUSED = [
     *typed("--name", NO_NAME, "resume", "short.db"),
     *named(NO_STORE, ("resume",)),
     *named(NO_STORE, ("studies",)),
+    *named(NO_STORE, ("rescue",), "rescued.db"),
+    *named(NO_NEW_FILE, ("rescue", "short.db")),
+    *typed("--limit-gb", (*NO_NUMBER, "0"), "verify", "certificate.json"),
     *named((*NO_STORE, "short.db"), ("verify",)),
     *typed("--model", NO_MODEL, "verify", "certificate.json"),
     *named(NO_STORE, ("report",)),
@@ -156,7 +159,7 @@ def test_refused_commands_say_why_and_leave_no_trace(folder):
 
 def test_odd_but_lawful_commands_go_through(folder):
     for options, status in (
-        (("--delta", "1e-320", "--max-samples", "1e4"), 3),
+        (("--delta", "1e-300", "--max-samples", "1e4"), 3),
         (("--epsilon", "-0", "--max-samples", "100"), 3),
         (("--epsilon", "1e300", "--max-samples", "1e300"), 0),
         (("--epsilon", "1e-320", "--max-samples", "100"), 3),

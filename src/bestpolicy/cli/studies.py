@@ -90,7 +90,7 @@ def studies(file: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("file")
-@click.argument("new")
+@click.argument("new", type=options.NEW_FILE)
 @options.as_json
 def rescue(file: str, new: str, as_json: bool) -> None:
     """Copy what is whole of a damaged FILE into the file NEW, and list it.

@@ -17,7 +17,7 @@ from bestpolicy.verification import verify as check_certificate
 @click.option("--store", help="The file of studies it comes from: shows that what had to be fixed before sampling was.")
 @click.option(
     "--limit-gb",
-    type=float,
+    type=options.a_number(above=0),
     default=LIMIT_GB,
     show_default=True,
     help="How much memory the file may ask for; about a minute of work comes with each GB.",

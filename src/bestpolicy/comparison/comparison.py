@@ -29,6 +29,7 @@ from bestpolicy.errors import InvalidInput
 
 FORMAT = "bestpolicy comparison"
 VERSION = 2
+_LARGEST_FILE = 2**26  # bytes; hundreds of thousands of runs
 CONFIDENCE = 0.95  # of the limit on the failure probability
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -257,8 +258,10 @@ class Comparison:
     def load(cls, path: str | PathLike[str]) -> Comparison:
         """Read a JSON file that `save` wrote."""
         try:
+            if Path(path).stat().st_size > _LARGEST_FILE:
+                raise ValueError(f"it is larger than {_LARGEST_FILE // 2**20} MB")
             return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             what = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
             raise InvalidInput(f"cannot read {path}: {what}. Give a JSON file of 'bestpolicy compare'.") from None
 

@@ -12,8 +12,8 @@ imported only when something is drawn.
 
 from __future__ import annotations
 
-import json
 import os
+import re
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from bestpolicy.report.layout import find_grid
 from bestpolicy.report.page import render
 from bestpolicy.report.study_part import study_part
 from bestpolicy.study import Result
+from bestpolicy.verification.reading import read_text
 
 BOUND_SECONDS = 5.0
 _SQLITE = b"SQLite format 3\x00"
@@ -117,25 +118,15 @@ def read_source(source: Source, name: str | None = None) -> Account | Comparison
         beginning = file.read(len(_SQLITE))
     if beginning == _SQLITE:
         return from_store(path, name)
-    try:
-        text = Path(path).read_text("utf-8")
-    except UnicodeDecodeError:
-        text = ""
+    text = read_text(path)
     if name is not None:
         raise InvalidInput(f"{path} is not a file of studies, so there is none named {name!r} in it. Give no name.")
-    document = _parsed(text)
-    if isinstance(document, dict) and document.get("format") == FORMAT:
-        return Comparison.load(path)
-    if not isinstance(document, dict) or "format" not in document:
+    written = re.search(r'"format"\s*:\s*"([^"]*)"', text)
+    if written is None:
         raise InvalidInput(f"{path} is neither a file of studies (SQLite) nor a certificate or comparison (JSON).")
+    if written[1] == FORMAT:
+        return Comparison.load(path)
     return from_certificate(text, path)
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def describe_study(
