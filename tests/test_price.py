@@ -19,8 +19,9 @@ import bestpolicy as bp
 from bestpolicy import report
 from bestpolicy.algorithms.peers.tabular import EmpiricalModel, plan
 from bestpolicy.bounds import price
-from bestpolicy.bounds.price import estimate, plug_in_samples, regression_weights
+from bestpolicy.bounds.price import estimate, loss_from, plug_in_samples, regression_weights
 from bestpolicy.estimation import least_squares
+from bestpolicy.report.accounts import from_store
 from bestpolicy.report.live import LivePage
 from tests.models import near_tie, random_mdp, tabular_mdp
 from tests.test_cli import run
@@ -102,6 +103,33 @@ def test_other_coordinates_of_the_same_features_change_nothing():
     assert plug_in_samples(other, 0.1, runs=20) == plug_in_samples(mdp, 0.1, runs=20)
 
 
+def test_a_sparse_table_has_the_estimate_of_a_dense_one():
+    mdp = bp.instances.load("riverswim")
+    table = bp.LinearMDP.from_table(mdp.transitions, mdp.rewards, discount=mdp.problem.discount)
+    assert table.kernel is not None
+    assert mdp.kernel is None
+    pulls = bp.Pulls(mdp.problem.pairs, np.full((1, len(mdp.problem.pairs)), 30))
+    tally, weights = bp.ExactSimulator(table).sample(pulls, np.random.default_rng(0)), regression_weights(mdp.problem)
+    (theta, mu), (same, sparse) = (estimate(tally, 30, weights, sparse=sparse) for sparse in (False, True))
+    np.testing.assert_array_equal(theta, same)
+    np.testing.assert_array_equal(mu[0], sparse[0].toarray())
+    # Other random numbers, but the same law: two estimates of one number.
+    assert 1 / 3 < plug_in_samples(table, 0.1).samples / plug_in_samples(mdp, 0.1).samples < 3
+
+
+def test_a_start_takes_fewer_samples_than_every_state():
+    """Only the first of two bandits is where the run starts, and its arms are easier to tell apart."""
+    transitions = np.zeros((2, 2, 2))
+    transitions[0, :, 0] = transitions[1, :, 1] = 1.0
+    mdp = tabular_mdp(transitions, np.array([[0.2, 0.8], [0.5, 0.45]]), discount=0.5)
+    everywhere, easy, hard = (plug_in_samples(mdp, 0.0, start=start).samples for start in (None, 0, 1))
+    assert easy < hard <= everywhere
+    assert plug_in_samples(mdp, 0.0, start=[1, 0]).samples == easy
+    assert plug_in_samples(mdp, 0.0, start=[0.5, 0.5]).samples == everywhere
+    assert loss_from(mdp, np.array([[1, 1]]), np.array([0.5, 0.5])) == pytest.approx(0.05)
+    assert loss_from(mdp, np.array([[1, 1]]), None) == pytest.approx(0.1)
+
+
 def test_masked_actions_are_not_sampled():
     features = np.array([[[1.0, 0], [0, 1], [0, 0]]])
     problem = bp.Problem(features, discount=0.5, mask=[[True, True, False]])
@@ -137,6 +165,9 @@ def test_what_is_not_found_is_no_number(monkeypatch, limit, value, reason):
         ({"seed": -1}, "seed"),
         ({"max_seconds": 0}, "max_seconds"),
         ({"rewards": "gaussian"}, "rewards must be one of"),
+        ({"start": 2}, "start must be one of 2 states"),
+        ({"start": [0.5, 0.6]}, "start must be a distribution over 2 states"),
+        ({"start": [1.0]}, "start must be a distribution over 2 states"),
     ],
 )
 def test_bad_input_is_refused(change, words):
@@ -219,3 +250,16 @@ def test_an_uncertified_study_has_no_price(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "BOUND_SECONDS", 0.1)
     make_study(tmp_path / "run.db", epsilon=0.001, max_samples=500)
     assert "price of certainty" not in report.report_page(tmp_path / "run.db")
+
+
+def test_the_page_of_a_claim_at_a_start_is_about_that_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["bestpolicy.report.study_part"], "_pictures", lambda *_: [])
+    monkeypatch.setattr(report, "PRICE_SECONDS", float("inf"))
+    make_study(tmp_path / "run.db", model="riverswim", algorithm="sharp", epsilon=0.3, start=0)
+    facts = check_page(report.report_page(tmp_path / "run.db")).facts
+    mdp = bp.instances.load("riverswim")
+    needed = plug_in_samples(mdp, 0.3, start=0).samples
+    assert float(facts["The price of certainty"]) == int(facts["Simulator calls"]) / needed
+    assert "Lower bound for any algorithm" not in facts  # that is about claims in every state
+    policy = from_store(tmp_path / "run.db").policy
+    assert float(facts["True loss (the model is known)"]) == loss_from(mdp, policy, np.eye(6)[0])

@@ -11,8 +11,9 @@ independent runs is good: doubling until it is, then bisection. A number is give
 bad, and accepted as soon as enough are good, so the answer is that of all runs. It is an estimate:
 with 60 runs another seed moves it by a tenth to a third (standard deviation over seeds, four built-in instances).
 
-Means over n samples are the estimate of a table. For other features it is least squares with equal weights, and values
-are clipped to what is possible, as `planning` does for all estimated models.
+Losses are those in the worst state, or from a start if one is given. Means over n samples are the estimate of a table.
+For other features it is least squares with equal weights, and values are clipped to what is possible, as `planning`
+does for all estimated models.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from math import ceil
 from time import monotonic
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix, dense, diagonal_of
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix, Sparse, as_floats, dense, diagonal_of
 from bestpolicy._numerics.inputs import number, of_type, whole
 from bestpolicy._numerics.reproducible import one_thread
+from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import optimal_plan
 from bestpolicy.problem import Problem
@@ -37,7 +41,7 @@ from bestpolicy.simulators.exact import RewardLaw
 _DOUBLINGS = 40
 _PER_OCTAVE = 8
 _GRID = sorted({round(2 ** (step / _PER_OCTAVE)) for step in range(_DOUBLINGS * _PER_OCTAVE + 1)})
-_LARGEST = 2 * 10**7  # entries of a table of next states: beyond, one run alone would take longer than most limits
+_LARGEST = 2 * 10**7  # possible next states of all pairs: beyond, one run alone would take longer than most limits
 _SAME = 1e-9  # of the largest value: losses that differ by less are equal
 
 
@@ -81,6 +85,7 @@ def plug_in_samples(
     seed: int = 0,
     max_seconds: float = 60.0,
     rewards: RewardLaw = "bernoulli",
+    start: int | ArrayLike | None = None,
 ) -> PlugInSamples:
     """Estimate how many samples the uncertified plug-in needs to be within ε of optimal in most runs.
 
@@ -100,6 +105,8 @@ def plug_in_samples(
         Give up then, without a number: what was found by then would depend on the machine.
     rewards : {"bernoulli", "deterministic"}, optional
         Law of the rewards, as in `ExactSimulator`.
+    start : int or array (S,), optional
+        The loss that counts is that from this state, or from this distribution over states; by default the worst one.
 
     Returns
     -------
@@ -116,9 +123,9 @@ def plug_in_samples(
         samples = None if per_pair is None else per_pair * problem.stages * len(problem.pairs)
         return PlugInSamples(samples, per_pair, epsilon, share, runs, seed, reason)
 
-    if problem.stages * len(problem.pairs) * problem.states > _LARGEST:
+    if _next_states(mdp) > _LARGEST:
         return ended(None, "too large")
-    plug_in = _PlugIn(simulator, epsilon, deadline)
+    plug_in = _PlugIn(simulator, epsilon, start_weights(problem, start), deadline)
     needed = ceil(share * runs - 1e-9)
     with one_thread():
         try:
@@ -144,12 +151,14 @@ class _PlugIn:
     simulator : ExactSimulator
     epsilon : float
         What counts as a good policy.
+    start : array (S,) or None
+        Where.
     deadline : float
         On the monotonic clock; `TimeoutError` is raised then.
     """
 
-    def __init__(self, simulator: ExactSimulator, epsilon: float, deadline: float) -> None:
-        self._simulator, self._deadline = simulator, deadline
+    def __init__(self, simulator: ExactSimulator, epsilon: float, start: FloatArray | None, deadline: float) -> None:
+        self._simulator, self._start, self._deadline = simulator, start, deadline
         self._limit = epsilon + _SAME * float(simulator.problem.value_limits[0])
         self._weights = regression_weights(simulator.problem)
         self._known: dict[bytes, bool] = {}  # most runs end with one of a few policies
@@ -169,17 +178,46 @@ class _PlugIn:
     def _policy(self, per_pair: int, rng: np.random.Generator) -> IntArray:
         problem = self._simulator.problem
         pulls = Pulls(problem.pairs, np.full((problem.stages, len(problem.pairs)), per_pair))
-        theta, mu = estimate(self._simulator.sample(pulls, rng), per_pair, self._weights)
+        sparse = self._simulator.mdp.kernel is not None
+        theta, mu = estimate(self._simulator.sample(pulls, rng), per_pair, self._weights, sparse=sparse)
         self._last = optimal_plan(problem, theta, mu, start=self._last).policy  # runs are alike: a good place to start
         return self._last
 
     def _is_good(self, policy: IntArray) -> bool:
         key = policy.tobytes()
         if key not in self._known:
-            mdp = self._simulator.mdp
-            loss = mdp.loss(policy if mdp.problem.horizon is not None else policy[0])
-            self._known[key] = loss <= self._limit
+            self._known[key] = loss_from(self._simulator.mdp, policy, self._start) <= self._limit
         return self._known[key]
+
+
+def start_weights(problem: Problem, start: int | ArrayLike | None) -> FloatArray | None:
+    """Return a start, a state or a distribution, as a distribution (S,); None for every state."""
+    if start is None:
+        return None
+    if np.ndim(start) == 0:
+        state = whole("start", start, 0)
+        if state >= problem.states:
+            raise InvalidInput(f"start must be one of {problem.states} states, from 0. Got {state} instead.")
+        weights: FloatArray = np.zeros(problem.states)
+        weights[state] = 1.0
+        return weights
+    weights = as_floats("start", start, ("states",))
+    if weights.shape != (problem.states,) or not ((weights >= 0).all() and abs(weights.sum() - 1) <= 1e-9):
+        raise InvalidInput(f"start must be a distribution over {problem.states} states: not negative, with sum 1.")
+    return weights
+
+
+def loss_from(mdp: LinearMDP, policy: IntArray, start: FloatArray | None) -> float:
+    """V* - V^π of a policy (stages, S) in the worst state, or from a start distribution (S,)."""
+    losses = mdp.plan.values[0] - mdp.evaluate(policy if mdp.problem.horizon is not None else policy[0]).values[0]
+    return max(0.0, float(losses.max() if start is None else losses @ start))
+
+
+def _next_states(mdp: LinearMDP) -> int:
+    """Count the entries of all distributions of next states that are kept."""
+    if mdp.kernel is not None:
+        return sum(int(step.nnz) for step in mdp.kernel)
+    return mdp.problem.stages * len(mdp.problem.pairs) * mdp.problem.states
 
 
 def regression_weights(problem: Problem) -> Matrix:
@@ -191,8 +229,16 @@ def regression_weights(problem: Problem) -> Matrix:
     return rows.T / lengths[:, None]
 
 
-def estimate(tally: Tally, per_pair: int, weights: Matrix) -> tuple[FloatArray, FloatArray]:
-    """Return θ̂ (stages, d) and μ̂ (stages, S, d) of `per_pair` samples of each allowed pair."""
+def estimate(
+    tally: Tally, per_pair: int, weights: Matrix, *, sparse: bool = False
+) -> tuple[FloatArray, FloatArray | Sparse]:
+    """Return θ̂ (stages, d) and μ̂ (stages, S, d), or sparse ones, of `per_pair` samples of each allowed pair."""
     theta = np.stack([weights @ (sums / per_pair) for sums in tally.reward_sums])
+    if sparse:
+        stages, pairs, states = tally.shape
+        row, following = np.divmod(tally.cells, states)
+        seen = csr_array((tally.counts / per_pair, (row, following)), shape=(stages * pairs, states))
+        steps = (seen[stage * pairs : (stage + 1) * pairs] for stage in range(stages))
+        return theta, tuple((csr_array(weights) @ step).T.tocsr() for step in steps)
     mu = np.stack([np.ascontiguousarray((weights @ (counts / per_pair)).T) for counts in tally.next_counts])
     return theta, mu

@@ -150,12 +150,13 @@ def describe_study(
     if mdp is not None and bounds and account.samples:
         settings = account.settings
         rewards: Any = settings.origin.get("rewards", "bernoulli")
-        if known_bound is None:
+        if known_bound is None and settings.start is None:  # it is about claims in every state
             lowest = lower_bound(mdp, settings.epsilon, settings.delta, max_seconds=BOUND_SECONDS, rewards=rewards)
             bound = lowest.samples_lower_bound
             in_rounds = mdp.problem.stages * lowest.rounds_lower_bound if mdp.problem.stages > 1 else None
         if account.certified:
-            plug_in = plug_in_samples(mdp, settings.epsilon, max_seconds=PRICE_SECONDS, rewards=rewards)
+            limits = {"max_seconds": PRICE_SECONDS, "rewards": rewards, "start": settings.start}
+            plug_in = plug_in_samples(mdp, settings.epsilon, **limits)
     if bound is not None and not 1 <= bound < float("inf"):
         bound = in_rounds = None  # says nothing
     if grid is None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bestpolicy.algorithms import ALGORITHMS, parameters_of
-from bestpolicy.bounds.price import PlugInSamples
+from bestpolicy.bounds.price import PlugInSamples, loss_from, start_weights
 from bestpolicy.diagnostics.assumptions import check_features, check_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report import words
@@ -324,7 +324,8 @@ def _resume(account: Account) -> str:
 def _true_loss(mdp: LinearMDP, account: Account) -> float:
     policy = account.policy
     assert policy is not None
-    return account.settings.units.reward_scale * mdp.loss(policy[0] if mdp.problem.horizon is None else policy)
+    start = start_weights(mdp.problem, account.settings.start)
+    return account.settings.units.reward_scale * loss_from(mdp, policy, start)
 
 
 def _writes_certificates(algorithm: str) -> bool:
