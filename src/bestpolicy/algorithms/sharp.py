@@ -171,14 +171,12 @@ class _Course:
 
 def samples_of(problem: Problem, tally: Tally) -> TableSamples:
     """Return a tally as sums over the problem's pairs, stage after stage."""
-    stage, column, state = np.nonzero(tally.next_counts)
-    cells = (stage, column, state)
-    place = np.searchsorted(problem.pairs, tally.pairs)
-    pairs = len(problem.pairs)
+    row, state = np.divmod(tally.cells, problem.states)
+    stage, column = np.divmod(row, max(1, len(tally.pairs)))
+    place, pairs = np.searchsorted(problem.pairs, tally.pairs), len(problem.pairs)
     squares = np.zeros((problem.stages, pairs))
     squares[:, place] = tally.squared_rewards
-    pair = stage * pairs + place[column]
-    return TableSamples.of(pair, state, tally.next_counts[cells], tally.next_rewards[cells], squares.ravel())
+    return TableSamples.of(stage * pairs + place[column], state, tally.counts, tally.rewards, squares.ravel())
 
 
 def played(problem: Problem, policy: np.ndarray[Any, Any]) -> Any:
