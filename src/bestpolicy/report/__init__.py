@@ -118,12 +118,15 @@ def read_source(source: Source, name: str | None = None) -> Account | Comparison
         beginning = file.read(len(_SQLITE))
     if beginning == _SQLITE:
         return from_store(path, name)
+    strange = f"{path} is neither a file of studies (SQLite) nor a certificate or comparison (JSON)."
+    if beginning.strip()[:1] not in (b"{", b""):
+        raise InvalidInput(strange)
     text = read_text(path)
     if name is not None:
         raise InvalidInput(f"{path} is not a file of studies, so there is none named {name!r} in it. Give no name.")
     written = re.search(r'"format"\s*:\s*"([^"]*)"', text)
     if written is None:
-        raise InvalidInput(f"{path} is neither a file of studies (SQLite) nor a certificate or comparison (JSON).")
+        raise InvalidInput(strange)
     if written[1] == FORMAT:
         return Comparison.load(path)
     return from_certificate(text, path)
