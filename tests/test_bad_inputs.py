@@ -253,7 +253,7 @@ def test_a_horizon_of_ten_thousand_is_a_problem_and_one_without_end_is_none():
     problem = bp.Problem(PROBLEM.features, horizon=10**4)
     assert problem.value_limits[0] == 10**4
     for horizon in (10**9, 10**400):
-        with pytest.raises(bp.InvalidInput, match="horizon .* is too long: one look at the samples would take"):
+        with pytest.raises(bp.InvalidInput, match=r"horizon .* is too long: one look at the samples would take"):
             bp.Problem(PROBLEM.features, horizon=horizon)
     with pytest.raises(bp.InvalidInput, match=r"theta must have shape \(H, d\) = \(10000, 4\)"):
         bp.LinearMDP(problem, theta=MDP.theta, mu=MDP.mu)

@@ -34,6 +34,7 @@ from math import inf
 from os import PathLike
 from typing import Any
 
+from bestpolicy._numerics.inputs import of_type
 from bestpolicy._version import versions
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.problem import Problem
@@ -122,6 +123,8 @@ class Store:
 
     def find(self, name: str | None) -> int:
         """Return the number of a study; without a name, of the only one."""
+        if name is not None:
+            of_type("name", name, str)
         names = self.names()
         if name is None and len(names) == 1:
             (name,) = names

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from bestpolicy._numerics.inputs import file_path, whole, word
+from bestpolicy._numerics.inputs import file_path, of_type, whole, word
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
 from bestpolicy.algorithms.protocol import Run, Task
@@ -105,6 +105,10 @@ class Study:
         if own_data is not None and not isinstance(own_data, Tally):
             raise InvalidInput(f"own_data must be a Tally (see Tally.from_samples). Got {own_data!r} instead.")
         _require_problem(problem)
+        if units is not None:
+            of_type("units", units, Units)
+        if origin is not None:
+            of_type("origin", origin, dict)
         found = find_algorithm(algorithm, problem)
         settings = Settings(
             epsilon,
@@ -230,7 +234,7 @@ class Study:
     @classmethod
     def _from_record(cls, record: Record, algorithm: str | Algorithm | None, max_samples: int | None) -> Study:
         settings, problem = record.settings, record.problem
-        if algorithm is None or algorithm == settings.algorithm:
+        if algorithm is None or (isinstance(algorithm, str) and algorithm == settings.algorithm):
             try:
                 chosen = make_algorithm(settings.algorithm, settings.parameters)
             except InvalidInput as error:
