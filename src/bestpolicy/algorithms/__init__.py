@@ -93,7 +93,10 @@ def make_algorithm(name: str, parameters: dict[str, Any]) -> Algorithm:
     """Build an algorithm from its name and parameters, as `parameters_of` gives them."""
     if name not in ALGORITHMS:
         raise InvalidInput(f"unknown algorithm {name!r}. Known: {', '.join(ALGORITHMS)}.")
-    return ALGORITHMS[name](**parameters)
+    try:
+        return ALGORITHMS[name](**parameters)
+    except TypeError as error:
+        raise InvalidInput(f"algorithm {name!r} has other parameters ({error}).") from None
 
 
 def require_proof(algorithm: Algorithm) -> None:
@@ -142,6 +145,5 @@ __all__ = [
     "find_algorithm",
     "make_algorithm",
     "parameters_of",
-    "require_algorithm",
     "require_proof",
 ]

@@ -33,6 +33,7 @@ Model = str | PathLike[str] | LinearMDP
 Thing = TypeVar("Thing")
 
 _LONGEST_VALUE = 20
+_MOST_RUNS = 10**6  # of an algorithm on an instance
 
 
 def compare(
@@ -87,6 +88,8 @@ def compare(
     """
     epsilon, delta = number("epsilon", epsilon), number("delta", delta, above=0, below=1)
     runs, seed = whole("runs", runs, 1), whole("seed", seed, 0)
+    if runs > _MOST_RUNS:
+        raise InvalidInput(f"runs must be at most {_MOST_RUNS:,}. Got {runs:,} instead.")
     max_samples = None if max_samples is None else whole("max_samples", max_samples, 1)
     max_seconds = None if max_seconds is None else number("max_seconds", max_seconds, above=0)
     workers = None if workers is None else whole("workers", workers, 1)

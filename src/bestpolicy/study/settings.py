@@ -9,7 +9,7 @@ import secrets
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from bestpolicy._numerics.inputs import number, whole, word
+from bestpolicy._numerics.inputs import number, of_type, whole, word
 from bestpolicy.errors import InvalidInput, StoreError
 from bestpolicy.problem.units import Units
 
@@ -55,6 +55,11 @@ class Settings:
     failures: int = 0
 
     def __post_init__(self) -> None:
+        of_type("parameters", self.parameters, dict)
+        of_type("origin", self.origin, dict)
+        of_type("units", self.units, Units)
+        for warning in self.warnings:
+            of_type("each of warnings", warning, str)
         # Whatever was given, what is kept is of the right kind.
         self._keep(
             asked_epsilon=number("epsilon", self.asked_epsilon),
@@ -65,6 +70,7 @@ class Settings:
             calls_per_query=None if self.calls_per_query is None else whole("calls_per_query", self.calls_per_query, 1),
             budgets=tuple((first, limit) for first, limit in self.budgets) or ((0, self.max_samples),),
             warnings=tuple(self.warnings),
+            failures=whole("failures", self.failures, 0),
         )
 
     def _keep(self, **checked: Any) -> None:

@@ -110,6 +110,8 @@ class Store:
     def _beginnings(self) -> dict[int, dict[str, str]]:
         with self._db.snapshot():
             numbers = [row[0] for row in self._db.execute("SELECT id FROM study ORDER BY id")]
+            if any(not 0 < number < 2**63 // _ROOM for number in numbers):
+                raise StoreError(f"{self.path} is damaged: the number of a study is none. Take a copy that is whole.")
             query = "SELECT kind, content, chain FROM entry WHERE id = ?"
             first = {number: self._db.execute(query, (number * _ROOM,)).fetchone() for number in numbers}
         known = {}
