@@ -112,7 +112,7 @@ def g_optimal_design(features: ArrayLike, *, tolerance: float = 1e-3) -> Design:
     array([0.333, 0.333, 0.333])
     """
     matrix = as_feature_matrix(features)
-    if not _TIGHTEST <= as_float(tolerance) <= _LOOSEST:
+    if isinstance(tolerance, str | bytes) or not _TIGHTEST <= as_float(tolerance) <= _LOOSEST:
         raise InvalidInput(f"tolerance must be between {_TIGHTEST:g} and {_LOOSEST:g}. Got {shown(tolerance)} instead.")
     try:
         with one_thread():

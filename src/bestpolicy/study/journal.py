@@ -158,7 +158,7 @@ class Record:
             looks = [_numbers(look) for look in _latest(by_kind.get("look", []))]
             answers, samples = samples_told(rows)
             if result is not None:
-                _require_agreement(result, samples, looks[-1] if looks else {}, float(settings["delta"]))
+                _require_agreement(result, samples, looks[-1] if looks else {}, settings)
         return cls(
             name=name,
             fingerprint=fingerprint,
@@ -268,16 +268,17 @@ def _numbers(look: dict[str, Any]) -> dict[str, Any]:
     return dict(look["numbers"])
 
 
-def _require_agreement(result: dict[str, Any], samples: int, last: dict[str, Any], delta: float) -> None:
+def _require_agreement(result: dict[str, Any], samples: int, last: dict[str, Any], settings: dict[str, Any]) -> None:
     """Refuse a result that is another than what the rows before it come to."""
     outcome, certified, _ = Outcome(result["outcome"]), result["certified"], float(result["seconds"])
     if certified is not (outcome is Outcome.CERTIFIED) or (certified and not last.get("passed")):
         raise ValueError(f"it ended as {outcome}, which its last look does not say")
-    for name, known in (("samples", samples), ("delta", delta)):
+    for name, known in (("samples", samples), ("delta", settings["delta"])):
         if result[name] != known:
             raise ValueError(f"{name} of the result is {result[name]!r:.40}, that of the rows {known!r:.40}")
     least, claimed = (inf if known is None else known for known in (last.get("epsilon"), result["epsilon"]))
-    if not claimed >= least:  # the first versions wrote what was asked, which is larger
+    asked = float(settings.get("epsilon", -1.0))  # the first versions wrote what was asked
+    if claimed != least and not claimed == asked >= least:
         raise ValueError(f"epsilon of the result is {claimed!r:.40}, that of the last look {least!r:.40}")
 
 
