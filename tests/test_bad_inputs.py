@@ -508,7 +508,7 @@ def zeros(shape, kind="<f8"):
 
 def bomb(path, **shapes):
     """Write an archive whose arrays are zeros of the given shapes."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
         for key, shape in shapes.items():
             start, size = zeros(*shape)
             with file.open(f"{key}.npy", "w", force_zip64=True) as member:
