@@ -23,13 +23,16 @@ of what is returned is measured in one last pass and returned with it. In a mode
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.sparse import eye_array, issparse
 from scipy.sparse.linalg import gmres
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix, Sparse, dense
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix, Sparse, as_model_part, as_whole, dense
+from bestpolicy._numerics.inputs import of_type
 from bestpolicy._numerics.reproducible import greedy, one_thread
+from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 
 _MAX_IMPROVEMENTS = 60
@@ -85,6 +88,7 @@ def optimal_plan(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse, s
     start : int array (stages, S), optional
         A policy to start from; only speed depends on it.
     """
+    theta, mu, start = _checked(problem, theta, mu, start)
     if problem.horizon is None:
         value_parameters = _solve_clipped(problem, theta[0], mu[0], None if start is None else start[0])[None]
         values = _clipped_values(problem, _q_values(problem, value_parameters[0]), 0)[None]
@@ -136,6 +140,7 @@ class Evaluation:
 @one_thread()
 def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse, policy: IntArray) -> Evaluation:
     """Evaluate a policy (stages, S) in the model (θ, μ), as for `optimal_plan`; values are not clipped."""
+    theta, mu, policy = _checked(problem, theta, mu, as_whole("policy", policy, floats=False))
     parameters = np.empty((problem.stages, problem.dimension))
     values = np.zeros((problem.stages + 1, problem.states))
     played = [_played_features(problem, policy[h]) for h in range(problem.stages)]
@@ -147,6 +152,19 @@ def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse
             values[stage] = played[stage] @ parameters[stage]
     residuals = np.array([np.abs(values[h] - played[h] @ parameters[h]).max() for h in range(problem.stages)])
     return Evaluation(values[:-1], parameters, residuals, _accumulated(problem, residuals))
+
+
+def _checked(problem: Problem, theta: Any, mu: Any, policy: Any) -> tuple[Any, Any, Any]:
+    """Return what belongs to the problem, or say what does not."""
+    of_type("problem", problem, Problem)
+    sizes = (problem.stages, problem.states, problem.dimension)
+    theta, mu = as_model_part("theta", theta, sizes[::2]), as_model_part("mu", mu, sizes)
+    if policy is not None:
+        given = as_whole("policy", policy, floats=False)
+        if given.shape != sizes[:2]:
+            raise InvalidInput(f"policy must have shape {sizes[:2]}. Got shape {given.shape} instead.")
+        policy = problem.stage_policy(given[0] if problem.horizon is None else given)
+    return theta, mu, policy
 
 
 def action_gap(problem: Problem, q_values: FloatArray) -> float:
