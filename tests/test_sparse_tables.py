@@ -12,10 +12,9 @@ import pytest
 from scipy.sparse import csr_array, issparse
 
 import bestpolicy as bp
-from bestpolicy import samples
+from bestpolicy import planning, samples
 from bestpolicy.algorithms import GSS, Request
 from bestpolicy.diagnostics.assumptions import check_features
-from bestpolicy.planning import _sparse_values
 from bestpolicy.problem.files import from_file, to_bytes
 from bestpolicy.stopping import Check
 from bestpolicy.study.journal import tally_from_bytes, tally_to_bytes
@@ -399,13 +398,31 @@ def test_large_tables_are_planned_in(discount):
     assert model.loss((greedy + 1) % ACTIONS) > 0.1
 
 
-def test_values_on_a_long_ring_are_exact():
+@pytest.mark.parametrize("narrow", [True, False])
+def test_values_on_a_long_ring_are_exact(narrow, monkeypatch):
     """States that lead to each other in a circle: what a few steps of an iterative solver see of it is nothing."""
+    if not narrow:
+        monkeypatch.setattr(planning, "_is_narrow", lambda system: False)
     states, gamma = 4_000, 0.99
     ring = csr_array((np.ones(states), (np.arange(states) + 1) % states, np.arange(states + 1)), (states, states))
     rewards = (np.arange(states) == 0).astype(float)
     expected = gamma ** ((-np.arange(states)) % states) / (1 - gamma**states)
-    np.testing.assert_allclose(_sparse_values(ring, rewards, gamma), expected, atol=1e-10)
+    assert planning._is_narrow(ring) == narrow
+    np.testing.assert_allclose(planning._sparse_values(ring, rewards, gamma), expected, atol=1e-10)
+
+
+def test_rewards_far_away_are_found():
+    """A corridor in which only the last of many states pays: policies that look one step ahead find nothing."""
+    states, gamma = 1_500, 0.995
+    left, right = np.maximum(np.arange(states) - 1, 0), np.minimum(np.arange(states) + 1, states - 1)
+    successors = np.stack([left, right], axis=1).ravel()
+    rows = csr_array((np.ones(2 * states), successors, np.arange(2 * states + 1)), (2 * states, states))
+    rewards = np.zeros((states, 2))
+    rewards[-1, 1] = 1.0
+    model = bp.LinearMDP.from_table(rows, rewards, discount=gamma)
+    expected = gamma ** np.arange(states)[::-1] / (1 - gamma)
+    np.testing.assert_allclose(model.values, expected, rtol=1e-6, atol=1e-8)
+    assert (model.policy[200:] == 1).all()
 
 
 def test_an_episodic_table_is_planned_in():
