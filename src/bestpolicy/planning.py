@@ -6,7 +6,7 @@ policy π of a discounted model is evaluated by one d×d solve,
     ξ^π = (I - γ K_π)⁻¹ θ,     K_π = μᵀΦ_π = Σ_s μ(s) φ(s, π(s))ᵀ,
 
 or, if S < d, by one S×S solve, V^π = (I - γ Φ_πμᵀ)⁻¹ Φ_πθ and ξ^π = θ + γ μᵀV^π; an episodic model by backward
-induction on the ξ_h. A sparse μ, of a table, stays sparse: the S×S system is then solved by elimination or by iteration.
+induction on the ξ_h. A sparse μ, of a table, stays sparse, and so does the S×S system.
 
 Estimated models have signed kernels, for which the optimal values need not exist. The planner therefore solves
 the *clipped* equation V = clip(max_a Φ(θ + γ μᵀV), 0, L), which has a solution for every model and the same one
