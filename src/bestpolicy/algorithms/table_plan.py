@@ -427,9 +427,10 @@ class Search:
             cost = float(self.planned(factor, level).sum())
             if epsilon <= goal or cost > most:
                 break
-            moves = [(factor * _GROWTH, level)]
+            steps = 2 if epsilon > 3 * goal else 1
+            moves = [(factor * _GROWTH**steps, level)]
             if level + 1 < len(self.levels):
-                moves.append((factor, level + 1))
+                moves.append((factor, min(level + steps, len(self.levels) - 1)))
             gains = []
             for move in moves:
                 after = self.rehearse(*move)[0]
@@ -439,12 +440,12 @@ class Search:
             factor, level = moves[int(np.argmax(gains))]
         if epsilon > goal:
             return self.planned(factor, level), None
-        for move in ((factor, level - 1), (factor / 1.12, level)):  # fewer
-            while move[1] >= 0 and move[0] > 0.2:
-                epsilon, other = self.rehearse(*move)
+        for shrink, lower in ((1.0, 1), (1.12, 0)):  # fewer, as long as it closes
+            while level >= lower and factor > 0.2:
+                epsilon, other = self.rehearse(factor / shrink, level - lower)
                 if epsilon > goal:
                     break
-                factor, level, lag = *move, other
-                move = (factor, level - 1) if move[1] != level else (factor / 1.12, level)
-                move = (factor / 1.12, level)
+                factor, level, lag = factor / shrink, level - lower, other
+                if lower and float(self.planned(factor, level).sum()) > 0.97 * float(self.planned(factor, level + 1).sum()):
+                    break
         return self.planned(factor, level), lag

@@ -89,7 +89,7 @@ from bestpolicy.stopping.lemmas.betting import width
 from bestpolicy.stopping.tables.lag import PLANNED, Lag, planned_bets
 from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of
 
-_COARSE, _FINE = 15, 8  # rounds at most
+_COARSE, _FINE = 15, 5  # rounds at most
 _STILL = 0.95  # a round that lowers no difference further than to this is the last one
 _CHUNK = 2**21  # numbers of a block of directions: a few of these are all the memory that directions take
 _STAKES = (1.0, 0.35)  # bets of loc, ref, pair in terms of the planned ones: small ones work while D is still large
