@@ -248,7 +248,7 @@ def run(
     while done.samples < most:
         began = time.process_time()
         share = 0.65 * 0.35**done.lags * delta
-        plan = plan_lag(problem.table, past, epsilon, share, rehearsals, trace=trace)
+        plan = plan_lag(problem.table, past, epsilon, share, rehearsals, print if trace else None)
         done.plan_seconds += time.process_time() - began
         done.plans += 1
         if not isinstance(plan, Lag):

@@ -9,7 +9,8 @@ import pytest
 from benchmarks.sparse import World, garnet, run
 from scipy.stats import binomtest
 
-from bestpolicy.algorithms.table_plan import Past, Planner, draw, plan_lag
+from bestpolicy.algorithms.table_past import Past, draw
+from bestpolicy.algorithms.table_plan import Planner, plan_lag
 from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag
 from bestpolicy.stopping.tables.look import Look, look
