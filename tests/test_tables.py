@@ -158,7 +158,7 @@ class Truth:
         best = chain.greedy(self.rewards + chain.step * (self.kernel @ optimal), 1.0)
         begin = np.zeros(chain.size)
         if chain.start is None:
-            begin[chain.live[np.argmax(self.loss[chain.live])]] = 1.0
+            begin[chain.claimed[np.argmax(self.loss[chain.claimed])]] = 1.0
         else:
             begin = chain.start
         rows = self.kernel[best][:, chain.live].toarray()
@@ -198,7 +198,7 @@ def test_the_identities(name):
     # The loss from the worst state is the sum of the advantages that an optimal policy meets.
     assert truth.visits @ advantages == pytest.approx(chain.worth(truth.loss), abs=1e-9 * size)
     assert truth.visits @ (lag.template[chain.state] - chain.step * (truth.kernel @ lag.template)) == pytest.approx(
-        lag.template[chain.live[np.argmax(truth.loss[chain.live])]]
+        lag.template[chain.claimed[np.argmax(truth.loss[chain.claimed])]]
         if chain.start is None
         else chain.start @ lag.template,
         abs=1e-9 * size,

@@ -52,13 +52,14 @@ Centres are m_k = m̃_k + g(V^π - Ṽ)(ref_k): unknown but fixed; what Lemma E 
 extreme values on B_k and mid their mean: subtract mid, which changes nothing, and split at B_k. Z may depend on the
 data. If a candidate Z misses its condition by at most c, Z + cL meets it for the true kernel, as 1 + g p_k L ≤ L(s_k).
 
-**Theorem U.** Given F0, with probability at least 1 - δ', at every look of the lag max_s (V* - V^π)(s) ≤ ε (or
-ρ·(V* - V^π) ≤ ε). If the lags' δ' sum to at most δ, some look of a run is wrong with probability at most δ, whenever
-lags begin.
+**Theorem U.** Given F0, with probability at least 1 - δ', at every look of the lag max_s (V* - V^π)(s) ≤ ε (over the
+first stage if episodic; or ρ·(V* - V^π) ≤ ε). If the lags' δ' sum to at most δ, some look of a run is wrong with
+probability at most δ, whenever lags begin.
 
-*Proof.* Let s0 be an argmax of D* (or drawn from ρ), π* an optimal policy and occ*_k the discounted expected number of
-visits of k from s0 under π*. Given F0 π is fixed, hence so are D*, s0, π*, occ*. By the performance difference lemma
-D*(s0) = Σ occ*_k A_k; and U(s0) = Σ occ*_k (U(s_k) - g p_k U), as for every function that vanishes at ends. So
+*Proof.* Let s0 be an argmax of D* (over the states that are claimed; or drawn from ρ), π* an optimal policy and occ*_k
+the discounted expected number of visits of k from s0 under π*. Given F0 π is fixed, hence so are D*, s0, π*, occ*. By
+the performance difference lemma D*(s0) = Σ occ*_k A_k; and U(s0) = Σ occ*_k (U(s_k) - g p_k U), as for every function
+that vanishes at ends. So
 
     D*(s0) - f U(s0) = Σ occ*_k [A_k + g f p_k U - f U(s_k)] ≤ Σ occ*_k gain_k,
 

@@ -29,7 +29,7 @@ class Table:
     discount, horizon
         One of them; the other is None. An episodic problem has the K pairs at every stage.
     start : array (S,), optional
-        Claims are about the value of this distribution; without it, about every state (of every stage).
+        Claims are about the value of this distribution; without it, about every state (at the first stage).
     end_values : array (S,), optional
         Discounted only: known value of each state without pairs, nan elsewhere. The process is over there.
     """
@@ -173,6 +173,8 @@ class Chain:
         First state of each set of states that may follow one another's pairs; the sets are contiguous.
     block : int array (M,)
         Set of the states that may follow each pair.
+    claimed : int array
+        States that claims are about: all live ones, or those of the first stage.
     start : array (N,) or None
     """
 
@@ -185,6 +187,7 @@ class Chain:
     known: FloatArray
     blocks: IntArray
     block: IntArray
+    claimed: IntArray
     start: FloatArray | None
 
     @classmethod
@@ -199,7 +202,7 @@ class Chain:
             known = np.zeros(states) if table.end_values is None else np.nan_to_num(table.end_values)
             one = np.zeros(1, dtype=np.int64)
             block = np.zeros(pairs, dtype=np.int64)
-            return cls(states, table.discount, state, live, first, longest, known, one, block, table.start)
+            return cls(states, table.discount, state, live, first, longest, known, one, block, live, table.start)
         stage = np.repeat(np.arange(table.horizon), pairs)
         all_states = np.tile(state, table.horizon) + states * stage
         live, first = np.unique(all_states, return_index=True)
@@ -207,7 +210,8 @@ class Chain:
         longest = np.append(table.horizon - np.repeat(np.arange(table.horizon), states), 0).astype(np.float64)
         blocks = np.arange(table.horizon + 1) * states
         start = None if table.start is None else np.append(table.start, np.zeros(size - states))
-        return cls(size, 1.0, all_states, live, first, longest, np.zeros(size), blocks, stage + 1, start)
+        claimed = live[live < states]
+        return cls(size, 1.0, all_states, live, first, longest, np.zeros(size), blocks, stage + 1, claimed, start)
 
     def successors(self, table: Table, samples: TableSamples) -> TableSamples:
         """Return samples with the next states as states of the chain."""
@@ -235,7 +239,7 @@ class Chain:
 
     def worth(self, values: FloatArray) -> float:
         """What a function on states says about the claim: its largest value, or its mean at the start."""
-        return float(values[self.live].max() if self.start is None else self.start @ values)
+        return float(values[self.claimed].max() if self.start is None else self.start @ values)
 
     @one_thread()
     def evaluate(self, kernel: Matrix, policy: IntArray, gains: FloatArray, ends: FloatArray) -> FloatArray:
