@@ -27,6 +27,7 @@ class Past:
     rewards: FloatArray
     values: FloatArray
     policy: IntArray
+    centres: FloatArray
     gaps: FloatArray
     rival: BoolArray
     variances: FloatArray
@@ -59,7 +60,9 @@ class Past:
         up = 1 + chain.step * chain.highest(values) - q
         down = q + chain.step * chain.highest(-values)
         psi = resolvent(chain, kernel, policy)
-        return cls(table, chain, past, samples, kernel, rewards, values, policy, gaps, rival, variances, up, down, psi)
+        return cls(
+            table, chain, past, samples, kernel, rewards, values, policy, q, gaps, rival, variances, up, down, psi
+        )
 
     def directions(self) -> Iterator[tuple[slice, FloatArray]]:
         """Rows (g p̃_k - e_s)Ψ̃ of all pairs, 0 at the pairs of π; kept if they are few."""

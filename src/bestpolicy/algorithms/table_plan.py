@@ -25,7 +25,7 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import one_thread, steady
 from bestpolicy.algorithms.table_past import Past, draw, least_counts, mean_squares
 from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
-from bestpolicy.stopping.tables.look import Verdict, look
+from bestpolicy.stopping.tables.look import Observed, Verdict, look, observe
 from bestpolicy.stopping.tables.model import Table, TableSamples
 
 PILOT = 32
@@ -33,9 +33,11 @@ _LEAST = 8
 _KAPPAS = (0.5, 0.65, 0.8, 0.92)
 _SHARE_FIRST = 0.8  # of an accuracy that the first order may use
 _CLOSES = 0.95  # of epsilon: what a rehearsal must reach
-_GROWTH = 1.25
+_GROWTH, _STEP = 1.25, 1.12  # of counts, on the way up and when it is tried with fewer
+_DRAWS = 3
 _PATIENCE = 4.0  # a plan of more than so many times the past waits
 _LEVELS = 22  # of the start, each 0.6 times as coarse as the one before
+_MORE_SQUARES, _MORE_RANGE = 1.1, 1.05  # what bets are prepared for, in terms of what was observed
 _MOST = 1e12  # samples of a pair that a plan may ask for: ties would ask for infinitely many
 _SMALL_SHARE = 0.05  # of the form without template where the other one is used
 
@@ -158,30 +160,34 @@ class Planner:
         width: FloatArray = np.sqrt(2 * self.nats * squares / counts) + self.nats * rise / counts
         return width
 
-    def lag(self, counts: FloatArray, template: FloatArray, learned: Verdict | None = None) -> Lag:
-        """Everything fixed, with bets that are best for what was learned, or else for what the past shows."""
+    def from_the_past(self, template: FloatArray) -> Observed:
+        """Squares and ranges as the past shows them."""
+        past, chain = self.past, self.past.chain
+        mean = past.kernel @ template
+        squares = mean_squares(past.samples, chain.step * (past.values + template), -past.centres - chain.step * mean)
+        alone = chain.step**2 * np.maximum(past.kernel @ template**2 - mean**2, 0)
+        squares[past.policy] = alone[past.policy]
+        return Observed(past.variances, squares, past.variances, past.up, past.down)
+
+    def lag(self, counts: FloatArray, template: FloatArray, expected: Observed) -> Lag:
+        """Everything fixed, with bets that are best for what is expected, and a little more."""
         past, chain, played = self.past, self.past.chain, self.past.policy
         unit = np.maximum(np.ceil(steady(counts / PLANNED)), 1).astype(np.int64)
-        centres = past.rewards + chain.step * (past.kernel @ past.values)
-        mean = past.kernel @ template
-        if learned is None:
-            own = mean_squares(past.samples, chain.step * (past.values + template), -centres - chain.step * mean)
-            alone = chain.step**2 * np.maximum(past.kernel @ template**2 - mean**2, 0)
-            own[played] = alone[played]
-            squares, up, down = past.variances, past.up, past.down
-            total, reach = np.zeros(len(up)), np.zeros(len(up))
-            start = past.variances
-        else:
-            own, start = 1.1 * learned.template_squares, 1.1 * learned.start_squares
-            squares, up, down = 1.1 * learned.squares, 1.05 * learned.up, 1.05 * learned.down
-            total, reach = 1.1 * learned.direction_squares, 1.05 * learned.direction_reach
-        rise = chain.step * (chain.highest(template) - mean)
+        squares, own, start = (
+            _MORE_SQUARES * each for each in (expected.squares, expected.template_squares, expected.start_squares)
+        )
+        up, down = _MORE_RANGE * expected.up, _MORE_RANGE * expected.down
+        total, reach = np.zeros(len(up)), np.zeros(len(up))
+        for part, rows in past.directions():
+            total[part] = rows**2 @ (squares / unit)[played]
+            reach[part] = np.maximum(rows * (up / unit)[played], -rows * (down / unit)[played]).max(1)
+        rise = chain.step * (chain.highest(template) - past.kernel @ template)
         bets = np.ones((2, len(up)))
         for form in range(2):
             if self.shares[form] > 0:
                 g0 = (own if form else squares) / unit + total
                 b0 = np.maximum((up + form * rise) / unit, reach)
-                g0[played], b0[played] = own[played] / unit[played], (rise / unit)[played]
+                g0[played], b0[played] = (own / unit)[played], (rise / unit)[played]
                 bets[form] = planned_bets(-log(float(self.shares[form]) * self.delta), g0, b0)
         samples = past.samples
         order = np.lexsort((-samples.counts, samples.pair))
@@ -189,7 +195,7 @@ class Planner:
         reference = samples.next_state[order[starts]]
         return Lag(
             self.delta, unit, np.array(LOOKS), played, samples.pair, samples.next_state,
-            samples.counts / samples.pulls[samples.pair], past.values, centres, reference, self._hub(), template,
+            samples.counts / samples.pulls[samples.pair], past.values, past.centres, reference, self._hub(), template,
             squares, own, start, up, down, np.minimum(bets, 1e200), self.shares,
         )  # fmt: skip
 
@@ -210,14 +216,16 @@ class Planner:
 
     # --- rehearsal
 
-    def rehearse(self, counts: FloatArray, template: FloatArray, rng: np.random.Generator) -> tuple[Lag, Verdict]:
-        """Fix bets by a look at data that the past's model draws; return the look that they then allow."""
-        past = self.past
-        lag = self.lag(counts, template)
+    def rehearse(
+        self, counts: FloatArray, template: FloatArray, rng: np.random.Generator, expected: Observed | None = None
+    ) -> tuple[Lag, Verdict]:
+        """Look at data that the past's model draws; if nothing is expected of them, look first for what they show."""
+        table = self.past.table
+        lag = self.lag(counts, template, expected or self.from_the_past(template))
         data = self._data(lag, rng)
-        learned = look(past.table, lag, data, PLANNED)
-        lag = self.lag(counts, template, learned)
-        return lag, look(past.table, lag, data, PLANNED)
+        if expected is None:
+            lag = self.lag(counts, template, observe(table, lag, data, PLANNED))
+        return lag, look(table, lag, data, PLANNED)
 
     def _data(self, lag: Lag, rng: np.random.Generator) -> TableSamples:
         # The past is only one draw of the truth: fresh samples differ from it by its error, too. A plan that is larger
@@ -285,7 +293,7 @@ class Search:
     ) -> None:
         self.planner, self.counts, self.template = planner, counts, template
         self.levels, self.seed, self.say = planner.start_counts(), seed, say
-        self.known: dict[tuple[float, int], tuple[float, Lag]] = {}
+        self.known: dict[tuple[float, int], tuple[float, Lag, Observed]] = {}
 
     def planned(self, factor: float, level: int) -> FloatArray:
         """Counts (M,)."""
@@ -298,18 +306,24 @@ class Search:
         """Samples in all."""
         return float(self.planned(factor, level).sum())
 
-    def rehearse(self, factor: float, level: int) -> tuple[float, Lag]:
-        """What a rehearsal says, and its lag."""
-        key = (factor, level)
-        if key not in self.known:
-            planned = self.planned(factor, level)
-            # Every rehearsal draws the same random numbers, so that luck does not decide between plans.
-            lag, verdict = self.planner.rehearse(planned, self.template, np.random.default_rng(self.seed))
-            self.known[key] = float(steady(np.array(verdict.epsilon))), lag
-            if self.say is not None:
-                shown = verdict.forms / (self.planner.epsilon or 1.0)
-                self.say(f"rehearsed {planned.sum():.4g} samples, factor {factor:.3g}, level {level}: {shown}")
-        return self.known[key]
+    def rehearse(self, factor: float, level: int, near: tuple[float, int] | None = None) -> float:
+        """Bound that a rehearsal ends with; squares and ranges are expected to be those of the plan nearby, if any."""
+        if (factor, level) not in self.known:
+            self.known[factor, level] = self._rehearsed(factor, level, near)
+        return self.known[factor, level][0]
+
+    def _rehearsed(
+        self, factor: float, level: int, near: tuple[float, int] | None, draw: int = 0
+    ) -> tuple[float, Lag, Observed]:
+        planned = self.planned(factor, level)
+        expected = None if near is None else self.known[near][2]
+        # Every rehearsal draws the same random numbers, so that luck does not decide between plans.
+        rng = np.random.default_rng([self.seed, draw])
+        lag, verdict = self.planner.rehearse(planned, self.template, rng, expected)
+        if self.say is not None:
+            shown = verdict.forms / (self.planner.epsilon or 1.0)
+            self.say(f"rehearsed {planned.sum():.4g} samples, factor {factor:.3g}, level {level}: {shown}")
+        return float(steady(np.array(verdict.epsilon))), lag, verdict.observed
 
     def close(self) -> tuple[FloatArray, Lag | None]:
         """Return planned counts, and the lag if its rehearsal closes."""
@@ -317,28 +331,41 @@ class Search:
         most = 30 * _PATIENCE * float(self.planner.past.samples.pulls.sum())
         quarter = float(self.counts.sum()) / 4
         factor, level = 1.0, max([i for i, each in enumerate(self.levels) if each.sum() <= quarter], default=0)
-        while self.cost(factor, level) <= most and self.rehearse(factor, level)[0] > goal:
+        while self.cost(factor, level) <= most and self.rehearse(factor, level) > goal:
             factor, level = self._better(factor, level, goal)
         if self.cost(factor, level) > most:
             return self.planned(factor, level), None
-        for shrink, lower in ((1.0, 1), (1.12, 0)):  # fewer, as long as it closes
-            while level >= lower and factor > 0.2 and self.rehearse(factor / shrink, level - lower)[0] <= goal:
-                before = self.cost(factor, level)
-                factor, level = factor / shrink, level - lower
-                if self.cost(factor, level) > 0.97 * before:
+        self.known[factor, level] = self._rehearsed(factor, level, (factor, level))  # with bets for what it showed
+        while not self._closes(factor, level, goal) and self.cost(factor, level) <= most:
+            here, factor = (factor, level), factor * _STEP
+            self.rehearse(factor, level, here)
+        for shrink, lower in ((1.0, 1), (_STEP, 0)):  # fewer, as long as it closes
+            while level >= lower and factor > 0.2:
+                here, there = (factor, level), (factor / shrink, level - lower)
+                self.rehearse(*there, here)
+                if not self._closes(*there, goal):
                     break
-        return self.planned(factor, level), self.rehearse(factor, level)[1]
+                factor, level = there
+                if self.cost(*there) > 0.97 * self.cost(*here):
+                    break
+        return self.planned(factor, level), self.known[factor, level][1]
+
+    def _closes(self, factor: float, level: int, goal: float) -> bool:
+        """Whether the bound is reached with other draws, too: one may be lucky."""
+        if self.known[factor, level][0] > goal:
+            return False
+        return all(self._rehearsed(factor, level, (factor, level), draw)[0] <= goal for draw in range(1, _DRAWS))
 
     def _better(self, factor: float, level: int, goal: float) -> tuple[float, int]:
         """Return more counts for the first order or for the start: what lowers the bound more for its price."""
-        epsilon, cost = self.rehearse(factor, level)[0], self.cost(factor, level)
+        epsilon, cost = self.rehearse(factor, level), self.cost(factor, level)
         steps = 2 if epsilon > 3 * goal else 1
         moves = [(factor * _GROWTH**steps, level)]
         if level + 1 < len(self.levels):
             moves.append((factor, min(level + steps, len(self.levels) - 1)))
         gains = []
         for move in moves:
-            after = self.rehearse(*move)[0]
+            after = self.rehearse(*move, (factor, level))
             gained = log(epsilon / max(after, goal / 2, 1e-300)) if np.isfinite(epsilon) else float(after < epsilon)
             gains.append(gained / max(log(self.cost(*move) / cost), 1e-6))
         return moves[int(np.argmax(gains))]

@@ -98,6 +98,17 @@ _ROOM = 1e-9  # relative room for rounding of what is not measured
 
 
 @dataclass(frozen=True, eq=False)
+class Observed:
+    """What was found of squares and ranges, arrays (M,) named as in ``Lag``; the next bets learn from it."""
+
+    squares: FloatArray
+    template_squares: FloatArray
+    start_squares: FloatArray
+    up: FloatArray
+    down: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
 class Verdict:
     """What a look says.
 
@@ -111,25 +122,14 @@ class Verdict:
         The bound without template, with it, and by event pair.
     gains : array (M,)
         Of the best form.
-    squares, template_squares, start_squares, up, down, direction_squares, direction_reach : arrays (M,)
-        What was seen of squares and ranges, which a rehearsal learns from.
-    first, second : arrays (M,)
-        Widths of the form with template, of first and second order, for reports.
+    observed : Observed
     """
 
     policy: IntArray
     epsilon: float
     forms: FloatArray
     gains: FloatArray
-    squares: FloatArray
-    template_squares: FloatArray
-    start_squares: FloatArray
-    up: FloatArray
-    down: FloatArray
-    direction_squares: FloatArray
-    direction_reach: FloatArray
-    first: FloatArray
-    second: FloatArray
+    observed: Observed
 
 
 @one_thread()
@@ -145,6 +145,16 @@ def look(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Verdict:
     units : int
         c: one of ``lag.looks``.
     """
+    return _begin(table, lag, fresh, units).verdict()
+
+
+@one_thread()
+def observe(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Observed:
+    """Squares and ranges alone, which do not hang on the bets of event adv."""
+    return _begin(table, lag, fresh, units).observe()
+
+
+def _begin(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Look:
     chain = table.chain
     lag.check(chain)
     if units not in lag.looks:
@@ -153,7 +163,7 @@ def look(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Verdict:
         raise InvalidInput("A look needs exactly its planned number of fresh samples of every pair.")
     if fresh.rewards.min(initial=0.0) < 0 or (fresh.rewards > fresh.counts * (1 + 1e-12)).any():
         raise InvalidInput("Rewards must lie in [0, 1].")
-    return Look(chain, lag, chain.successors(table, fresh), units).verdict()
+    return Look(chain, lag, chain.successors(table, fresh), units)
 
 
 def resolvent(chain: Chain, kernel: Matrix, policy: IntArray) -> FloatArray:
@@ -440,7 +450,7 @@ class Look:
 
     def verdict(self) -> Verdict:
         """Gains of every form, and the smallest bound."""
-        self._refine()
+        observed = self.observe()
         chain, lag, played = self.chain, self.lag, self.lag.policy
         squares, up, down = self.squares / self.unit, self.up / self.unit, self.down / self.unit
         size = len(self.pulls)
@@ -458,18 +468,15 @@ class Look:
         crude = self.noise + crude + slack
 
         rise = chain.step * (chain.highest(lag.template) - self.past @ lag.template)
-        own = [squares, self.template_squares / self.unit]
+        own = [squares, observed.template_squares / self.unit]
         unseen = [up, up + rise / self.unit]
-        alone = self._template_alone()
         forms, gains_of = np.full(3, inf), np.zeros((3, size))
         self.firsts = firsts = np.zeros((2, size))
         for form in range(2):
             if lag.shares[form] == 0:
                 continue
             g0, b0 = own[form] + total, np.maximum(unseen[form], reach)
-            g0[played], b0[played] = (
-                (0.0, 0.0) if form == 0 else (alone[played] / self.unit[played], (rise / self.unit)[played])
-            )
+            g0[played], b0[played] = form * own[1][played], form * (rise / self.unit)[played]
             firsts[form] = width(lag.form_nats(form) / self.units, lag.bets[form], g0, b0)
             if form == 0:
                 firsts[form][played] = 0.0
@@ -482,21 +489,17 @@ class Look:
         gains_of[2] = self.advantages + crude
         forms[2] = self._bound(gains_of[2], np.zeros(chain.size), True)
         best = int(np.argmin(forms))
-        return Verdict(
-            played, float(forms[best]), forms, gains_of[best], self.squares, self._learned(alone), self.start_squares,
-            self.up, self.down, total, reach, firsts[1 if lag.shares[1] > 0 else 0], second,
-        )  # fmt: skip
+        return Verdict(played, float(forms[best]), forms, gains_of[best], observed)
 
-    def _template_alone(self) -> FloatArray:
-        """Fresh mean squares (M,) of gU(S') around its past mean."""
+    def observe(self) -> Observed:
+        """Steps 1 to 4."""
+        self._refine()
         chain, lag, fresh = self.chain, self.lag, self.fresh
         moved = chain.step * (lag.template[fresh.next_state] - (self.past @ lag.template)[fresh.pair])
-        return np.bincount(fresh.pair, fresh.counts * moved**2, len(self.pulls)) / self.pulls * (1 + _ROOM)
-
-    def _learned(self, alone: FloatArray) -> FloatArray:
+        alone = np.bincount(fresh.pair, fresh.counts * moved**2, len(self.pulls)) / self.pulls * (1 + _ROOM)
         squares = np.array(self.template_squares)
-        squares[self.lag.policy] = alone[self.lag.policy]
-        return squares
+        squares[lag.policy] = alone[lag.policy]
+        return Observed(self.squares, squares, self.start_squares, self.up, self.down)
 
     def _bound(self, gains: FloatArray, template: FloatArray, exact: bool) -> float:
         """Step 6: the bound on the loss that these gains prove."""
