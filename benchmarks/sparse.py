@@ -18,7 +18,7 @@ import numpy as np
 
 import bestpolicy as bp
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy.algorithms.table_plan import plan_lag
+from bestpolicy.algorithms.table_plan import hopeless, plan_lag
 from bestpolicy.stopping.tables.lag import Lag
 from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
@@ -264,7 +264,7 @@ def run(
                 print(f"  pilot to {done.samples:.4g}")
             continue
         done.lags += 1
-        fresh, have = TableSamples.none(problem.table.pairs), 0
+        fresh, have, bounds = TableSamples.none(problem.table.pairs), 0, []
         for units in plan.looks.tolist():
             fresh = fresh + problem.sample((units - have) * plan.unit, rng)
             have = units
@@ -279,6 +279,9 @@ def run(
                 done.epsilon, done.loss = verdict.epsilon, problem.loss(verdict.policy)
             if done.epsilon <= epsilon:
                 return done
+            bounds.append((units, verdict.epsilon))
+            if hopeless(plan, bounds, epsilon):
+                break
         past = past + fresh
     return done
 

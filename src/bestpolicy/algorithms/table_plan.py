@@ -35,7 +35,8 @@ _SHARE_FIRST = 0.8  # of an accuracy that the first order may use
 _CLOSES = 0.95  # of epsilon: what a rehearsal must reach
 _GROWTH, _STEP = 1.25, 1.12  # of counts, on the way up and when it is tried with fewer
 _DRAWS = 3
-_PATIENCE = 4.0  # a plan of more than so many times the past waits
+_HOPE = 1.15
+_PATIENCE = 3.0  # a plan of more than so many times the past waits
 _LEVELS = 22  # of the start, each 0.6 times as coarse as the one before
 _MORE_SQUARES, _MORE_RANGE = 1.1, 1.05  # what bets are prepared for, in terms of what was observed
 _MOST = 1e12  # samples of a pair that a plan may ask for: ties would ask for infinitely many
@@ -278,6 +279,26 @@ def plan_lag(
         return lag
     wanted = min(max(total / _PATIENCE * 1.1 - had, 0.25 * had), 4 * had)
     return np.ceil(planned * (wanted / total)).astype(np.int64)
+
+
+def hopeless(lag: Lag, bounds: list[tuple[int, float]], epsilon: float) -> bool:
+    """Whether a lag had better be left: going on as between its last two looks, the last one will not reach epsilon.
+
+    Its samples are the past of the next lag then. Whether later looks are made is free; nothing else may change.
+
+    Parameters
+    ----------
+    lag : Lag
+    bounds : list of (units, bound)
+        What its looks have said so far.
+    epsilon : float
+    """
+    # Up to the planned look bounds may stay high and then fall all at once, as soon as the start is good enough.
+    if len(bounds) < 2 or bounds[-1][0] <= PLANNED or not np.isfinite(bounds[-2][1]) or bounds[-1][1] <= epsilon:
+        return False
+    (before, old), (units, new) = bounds[-2:]
+    slope = log(old / new) / log(units / before) if new < old else 0.0
+    return new * (units / float(lag.looks[-1])) ** slope > _HOPE * epsilon
 
 
 class Search:
