@@ -1,4 +1,4 @@
-"""Lemma E and Lemma J: means of what is bet are at most 1, and widths hold as often as they say, not much more often."""
+"""Lemma E and Lemma J: means of what is bet are at most 1, and widths hold as often as they say."""
 
 from __future__ import annotations
 

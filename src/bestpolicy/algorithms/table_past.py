@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, Matrix
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.stopping.tables.look import directions, resolvent
-from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of
+from bestpolicy.stopping.tables.look import directions
+from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of, resolvent
 
 _KEPT = 4_000_000  # entries of directions that are kept rather than formed anew
 
@@ -64,14 +65,14 @@ class Past:
             table, chain, past, samples, kernel, rewards, values, policy, q, gaps, rival, variances, up, down, psi
         )
 
-    def directions(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Rows (g p̃_k - e_s)Ψ̃ of all pairs, 0 at the pairs of π; kept if they are few."""
-        if self.psi.shape[1] * len(self.gaps) > _KEPT:
-            yield from directions(self.chain, self.kernel, self.psi)
-            return
-        if not hasattr(self, "_rows"):
-            object.__setattr__(self, "_rows", list(directions(self.chain, self.kernel, self.psi)))
-        yield from self._rows  # type: ignore[attr-defined]
+    def directions(self) -> Iterable[tuple[slice, FloatArray]]:
+        """Rows (g p̃_k - e_s)Ψ̃ of all pairs, some at a time; kept if they are few."""
+        few = self.psi.shape[1] * len(self.gaps) <= _KEPT
+        return self._kept if few else directions(self.chain, self.kernel, self.psi)
+
+    @cached_property
+    def _kept(self) -> list[tuple[slice, FloatArray]]:
+        return list(directions(self.chain, self.kernel, self.psi))
 
 
 def mean_squares(samples: TableSamples, function: FloatArray, offsets: FloatArray) -> FloatArray:

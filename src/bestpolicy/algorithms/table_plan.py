@@ -198,7 +198,7 @@ class Planner:
             self.delta, unit, np.array(LOOKS), played, samples.pair, samples.next_state,
             samples.counts / samples.pulls[samples.pair], past.values, past.centres, reference, self._hub(), template,
             squares, own, start, up, down, np.minimum(bets, 1e200), self.shares,
-        )  # fmt: skip
+        ).knowing(past.psi)  # fmt: skip
 
     def _hub(self) -> FloatArray:
         """Where π spends its time, as a distribution on each block."""
@@ -298,7 +298,7 @@ def hopeless(lag: Lag, bounds: list[tuple[int, float]], epsilon: float) -> bool:
         return False
     (before, old), (units, new) = bounds[-2:]
     slope = log(old / new) / log(units / before) if new < old else 0.0
-    return new * (units / float(lag.looks[-1])) ** slope > _HOPE * epsilon
+    return bool(new * (units / float(lag.looks[-1])) ** slope > _HOPE * epsilon)
 
 
 class Search:

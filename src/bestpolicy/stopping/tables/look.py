@@ -88,7 +88,7 @@ from bestpolicy._numerics.reproducible import EPS, one_thread
 from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.lemmas.betting import width
 from bestpolicy.stopping.tables.lag import PLANNED, Lag, planned_bets
-from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of
+from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of, resolvent
 
 _COARSE, _FINE = 15, 5  # rounds at most
 _STILL = 0.95  # a round that lowers no difference further than to this is the last one
@@ -166,13 +166,6 @@ def _begin(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Look:
     return Look(chain, lag, chain.successors(table, fresh), units)
 
 
-def resolvent(chain: Chain, kernel: Matrix, policy: IntArray) -> FloatArray:
-    """(I - gP_π)⁻¹ with a row for every state, zero at ends, and a column for every live state: (N, n)."""
-    inverse = np.zeros((chain.size, len(policy)))
-    inverse[chain.live] = np.linalg.inv(np.eye(len(policy)) - chain.step * kernel[policy][:, chain.live].toarray())
-    return inverse
-
-
 def directions(chain: Chain, kernel: Matrix, psi: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
     """Yield (g p_k - e_{s_k})Ψ, (pairs, n), for all pairs, some at a time."""
     size = max(1, _CHUNK // psi.shape[1])
@@ -195,9 +188,7 @@ class Look:
         self.pulls = fresh.pulls.astype(np.float64)
         self.unit = lag.unit.astype(np.float64)
         shape = (len(chain.state), chain.size)
-        sums = np.bincount(lag.pair, lag.probability, shape[0])
-        self.past_probability = lag.probability / sums[lag.pair]
-        self.past = kernel_of(lag.pair, lag.successor, self.past_probability, shape)
+        self.past = lag.kernel(chain)
         self.seen = kernel_of(fresh.pair, fresh.next_state, fresh.counts / self.pulls[fresh.pair], shape)
         self.longest = float(chain.longest.max())
         self._union_of_entries()
@@ -216,7 +207,7 @@ class Look:
         self.fresh_probability = np.zeros(len(both))
         self.fresh_probability[np.searchsorted(both, keys)] = fresh.counts / self.pulls[fresh.pair]
         past_probability = np.zeros(len(both))
-        past_probability[np.searchsorted(both, past_keys)] = self.past_probability
+        past_probability[np.searchsorted(both, past_keys)] = self.past.data
         self.in_support = past_probability > 0
         self.difference = np.abs(self.fresh_probability - past_probability)
         self.outside = np.bincount(self.pair, self.fresh_probability * (past_probability == 0), len(chain.state))
@@ -230,7 +221,7 @@ class Look:
 
     def _estimate(self) -> None:
         chain, lag, fresh = self.chain, self.lag, self.fresh
-        self.psi_past = resolvent(chain, self.past, lag.policy)
+        self.psi_past = lag.resolvent(chain)
         self.psi = resolvent(chain, self.seen, lag.policy)
         rewards = fresh.reward_sums / self.pulls
         ends = chain.step * (self.seen @ chain.known)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
 from bestpolicy._numerics.reproducible import one_thread
@@ -124,6 +124,21 @@ class TableSamples:
             for values in (counts, rewards)
         ]
         return cls(pair[starts], next_state[starts], merged[0].astype(np.int64), merged[1].astype(np.float64), squares)
+
+    @classmethod
+    def of_matrices(cls, counts: Matrix, rewards: Matrix, squares: FloatArray) -> TableSamples:
+        """Read counts and sums of rewards by pair and next state, (pairs, S) each, sparse or not."""
+        seen, paid = coo_array(counts), coo_array(rewards)
+        samples = cls.of(seen.row, seen.col, seen.data, np.zeros(len(seen.data)), squares)
+        width = seen.shape[1]
+        keys = samples.pair * width + samples.next_state
+        kept = np.flatnonzero(paid.data)
+        paid_keys = paid.row[kept].astype(np.int64) * width + paid.col[kept]
+        place = np.searchsorted(keys, paid_keys)
+        if len(kept) and (place.max() == len(keys) or (keys[place] != paid_keys).any()):
+            raise InvalidInput("Rewards must belong to samples: some (pair, next state) has a reward but no count.")
+        np.add.at(samples.rewards, place, paid.data[kept])
+        return samples
 
     @classmethod
     def none(cls, pairs: int) -> TableSamples:
@@ -291,3 +306,11 @@ def kernel_of(pair: IntArray, state: IntArray, weights: FloatArray, shape: tuple
     """Return a sparse matrix (M, N) from entries in order."""
     starts = np.searchsorted(pair, np.arange(shape[0] + 1))
     return csr_array((weights, state, starts), shape=shape)
+
+
+@one_thread()
+def resolvent(chain: Chain, kernel: Matrix, policy: IntArray) -> FloatArray:
+    """(I - gP_π)⁻¹ with a row for every state, zero at ends, and a column for every live state: (N, n)."""
+    inverse = np.zeros((chain.size, len(policy)))
+    inverse[chain.live] = np.linalg.inv(np.eye(len(policy)) - chain.step * kernel[policy][:, chain.live].toarray())
+    return inverse
