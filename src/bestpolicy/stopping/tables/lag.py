@@ -13,7 +13,7 @@ from bestpolicy.stopping.lemmas.betting import best_bets
 from bestpolicy.stopping.tables.model import Chain, kernel_of, resolvent
 
 PLANNED = 10  # the look, in units, that bets are best for
-LOOKS = (6, 8, 10, 12, 14, 17, 20)
+LOOKS = (4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 17, 20)
 SHARES = {"law": 0.03, "out": 0.02, "loc": 0.03, "ref": 0.02, "pair": 0.02, "start": 0.03}  # the rest is for `forms`
 
 
