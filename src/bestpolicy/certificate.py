@@ -38,13 +38,17 @@ from bestpolicy.problem.units import Units
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.verification import verify_text
+from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import CHECKED, reached, rule_name
 from bestpolicy.verification.protocol import THEOREMS
 from bestpolicy.verification.reading import FORMAT, VERSION, digest
+from bestpolicy.verification.tables import FIELDS
 
 if TYPE_CHECKING:
     from bestpolicy.study import Result
     from bestpolicy.study.settings import Settings
+
+_LARGE = 2**20  # features of a table from which on only its size is written
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,14 +111,14 @@ def make_certificate(result: Result) -> dict[str, Any]:
     if proof is None or origin is None:
         raise InvalidInput(
             f"algorithm {result.algorithm!r} does not say what proves its answer, so there is no certificate to save. "
-            "Use gss, gss-e, tight or adaptive."
+            "Use gss, gss-e, tight, adaptive or sharp."
         )
     problem, settings, theorem = origin.problem, origin.settings, proof.theorem
     document = {
         "format": FORMAT,
         "version": VERSION,
         "problem": {
-            "features": _encoded(problem.features, "<f8"),
+            **_features(problem),
             "mask": None if problem.mask.all() else _encoded(problem.mask, "|b1"),
             "discount": problem.discount,
             "horizon": problem.horizon,
@@ -132,7 +136,7 @@ def make_certificate(result: Result) -> dict[str, Any]:
             "theorem": theorem,
             "rule": rule_name(theorem, problem.horizon is not None, result.epsilon),
         },
-        "proof": {} if theorem == "no choice" else _proof(problem, proof, settings.parameters),
+        "proof": _proof(problem, proof, settings.parameters),
         "run": {
             "algorithm": result.algorithm,
             "parameters": {name: _finite(value) for name, value in settings.parameters.items()},
@@ -150,7 +154,40 @@ def make_certificate(result: Result) -> dict[str, Any]:
     return document | {"sha256": digest(document)}
 
 
+def _features(problem: Problem) -> dict[str, Any]:
+    """The features; of a large table, in which every pair has a coordinate of its own, only its size."""
+    states, actions = problem.mask.shape
+    if problem.mask.size * problem.dimension >= _LARGE and problem.is_tabular:
+        table = Case(np.zeros((states, actions, 0)), problem.mask, problem.discount, problem.horizon)
+        if table.fingerprint == problem.fingerprint:
+            return {"tabular": {"states": states, "actions": actions}}
+    return {"features": _encoded(problem.features, "<f8")}
+
+
+def _table_proof(proof: Proof, states: int) -> dict[str, Any]:
+    """Theorem U: what its lag has fixed, and the samples since."""
+    fixed, fresh = proof.fixed, proof.fresh
+    assert fixed is not None
+    assert fresh is not None
+    whole = ("unit", "looks", "pair", "successor", "reference")
+    return {
+        "lag": {name: fixed[name] for name in ("number", "started", "delta")}
+        | {name: _encoded(fixed[name], "<i8" if name in whole else "<f8") for name in FIELDS if name != "delta"},
+        "units": fresh["units"],
+        "samples": {
+            "cells": _encoded(fresh["pair"] * states + fresh["next_state"], "<i8"),
+            "counts": _encoded(fresh["counts"], "<i8"),
+            "rewards": _encoded(fresh["rewards"], "<f8"),
+            "squares": _encoded(fresh["squares"], "<f8"),
+        },
+    }
+
+
 def _proof(problem: Problem, proof: Proof, parameters: dict[str, Any]) -> dict[str, Any]:
+    if proof.theorem == "no choice":
+        return {}
+    if proof.theorem == "U":
+        return _table_proof(proof, problem.states)
     features, tolerance = problem.pair_features, parameters.get("design_tolerance", 1e-3)
     design = proof.design or g_optimal_design(features, tolerance=tolerance)
     transform = whiten(features, design).transform if proof.transform is None else proof.transform
@@ -206,6 +243,15 @@ def _assumptions(proof: Proof, reward_scale: float) -> list[dict[str, Any]]:
     ]
     if proof.theorem == "no choice":
         return found
+    if proof.fixed is not None:
+        return found + [
+            {"assumption": assumption, "checked": False}
+            for assumption in (
+                "δ and how lags share it were fixed before sampling",
+                f"lag {proof.fixed['number']}, all that is said to be fixed, was chosen from the first "
+                f"{proof.fixed['started']:,} samples only",
+            )
+        ]
     before = ["δ and the design were fixed before sampling"]
     if proof.theorem != "R":
         before += [

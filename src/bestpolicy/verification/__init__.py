@@ -8,6 +8,7 @@ file, only NumPy and SciPy, and follows the theorems as they are stated in the m
 - `claim`: what the file says, and whether it contradicts itself;
 - `rounding`: by how much a claim has to hold so that floating point cannot have made it up;
 - `coordinates`, `paper`: Theorems R and R-E, the rule of `gss` and `gss-e`;
+- `tables`, `look`: Theorem U, the rule of `sharp`;
 - `journal`: what the study's file shows of the order of things;
 - `noise`, `regression`, `kernel`, `tight`, `protocol`: Theorems T, T-E, P and F, the rules of `tight` and `adaptive`.
 
@@ -28,15 +29,17 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array, eye_array
+from scipy.sparse.linalg import spsolve
 
 from bestpolicy.errors import LIMIT_GB, BestPolicyError, InvalidInput, TooLarge
-from bestpolicy.verification import paper, protocol
+from bestpolicy.verification import look, paper, protocol
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import ABSOLUTE, NO_CHOICE, Claim, rule_name
 from bestpolicy.verification.journal import check_journal
 from bestpolicy.verification.reading import Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
-THEOREMS = ("R", *protocol.THEOREMS, NO_CHOICE)
+THEOREMS = ("R", *protocol.THEOREMS, "U", NO_CHOICE)
 _THEIR_WORD = "the user's word"
 _DOWN = Context(rounding=ROUND_FLOOR)
 
@@ -233,6 +236,10 @@ def _certified(case: Case, claim: Claim, policy: Ints) -> tuple[float, int, list
             raise Rejected("some state has two distinct actions")
         proof.only()
         return 0.0, 0, []
+    if claim.theorem == "U":
+        return look.certified_epsilon(case, claim, proof, policy)
+    if not case.has_features:
+        raise Rejected(f"Theorem {claim.theorem} needs the features")
     if claim.theorem == "R":
         trusted = ["δ and the design, which decides the coordinates, were fixed before sampling"]
         return *paper.certified_epsilon(case, proof, policy, claim.delta), trusted
@@ -244,20 +251,31 @@ def _true_loss(case: Case, policy: Ints, model: Any) -> float:
     if not all(hasattr(model, name) for name in ("problem", "theta", "mu")):
         raise InvalidInput(f"model must be a LinearMDP. Got {type(model).__name__} instead.")
     problem = model.problem
-    same = np.array_equal(problem.features, case.features) and np.array_equal(problem.mask, case.mask)
+    same = np.array_equal(problem.mask, case.mask) and (
+        np.array_equal(problem.features, case.features)
+        if case.has_features
+        else problem.fingerprint == case.fingerprint
+    )
     if not same or (problem.discount, problem.horizon) != (case.discount, case.horizon):
         raise Rejected("the certificate is about another problem than the given model (features, mask or discount)")
-    features, states = case.features, np.arange(len(case.features))
+    states = np.arange(len(case.mask))
     theta = np.asarray(model.theta, dtype=np.float64).reshape(case.stages, -1)
-    mu = np.asarray(model.mu, dtype=np.float64).reshape(case.stages, len(states), -1)
+    mu = model.mu if isinstance(model.mu, tuple) else np.asarray(model.mu).reshape(case.stages, len(states), -1)
+    features = case.features.reshape(case.mask.size, -1) if case.has_features else _one_hot(case.mask)
 
     def q_values(stage: int, values: Floats) -> Floats:
-        return np.where(case.mask, features @ (theta[stage] + case.gamma * (mu[stage].T @ values)), -np.inf)
+        numbers = features @ (theta[stage] + case.gamma * (mu[stage].T @ values))
+        return np.where(case.mask, numbers.reshape(case.mask.shape), -np.inf)
 
     def evaluated(actions: Ints) -> Floats:
-        played = features[states, actions]
-        values: Floats = played @ np.linalg.solve(np.eye(theta.shape[1]) - case.gamma * (mu[0].T @ played), theta[0])
-        return values
+        played = features[states * case.mask.shape[1] + actions]
+        if case.has_features:
+            system = np.eye(theta.shape[1]) - case.gamma * (mu[0].T @ played)
+            values: Floats = played @ np.linalg.solve(system, theta[0])
+            return values
+        kernel = csr_array(played @ csr_array(mu[0]).T)
+        solved = spsolve((eye_array(len(states)) - case.gamma * kernel).tocsc(), played @ theta[0])
+        return np.atleast_1d(np.asarray(solved, dtype=np.float64))
 
     if case.horizon is not None:
         best, own = np.zeros(len(states)), np.zeros(len(states))
@@ -271,6 +289,12 @@ def _true_loss(case: Case, policy: Ints, model: Any) -> float:
                 break
             best = better
     return max(0.0, float((best - own).max()))
+
+
+def _one_hot(mask: Any) -> Any:
+    """Features of a table, (S·A, pairs)."""
+    ends = np.concatenate([[0], np.cumsum(mask.reshape(-1))])
+    return csr_array((np.ones(ends[-1]), np.arange(ends[-1]), ends), shape=(mask.size, ends[-1]))
 
 
 def _up(number: float) -> Decimal:
