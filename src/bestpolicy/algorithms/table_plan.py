@@ -37,6 +37,7 @@ _GROWTH = 1.25
 _PATIENCE = 4.0  # a plan of more than so many times the past waits
 _KEPT = 4_000_000  # entries of directions that are kept rather than formed anew
 _LEVELS = 22
+_NARROWEST = 1e-10  # of the largest value: whoever checks a bet on a smaller range would bet on rounding errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,6 +281,7 @@ class Planner:
                 g0 = (own if form else squares) / unit + total
                 b0 = np.maximum((up + form * rise) / unit, reach)
                 g0[played], b0[played] = own[played] / unit[played], (rise / unit)[played]
+                b0 = np.maximum(b0, _NARROWEST * chain.longest.max() / unit)
                 bets[form] = planned_bets(-log(float(self.shares[form]) * self.delta), g0, b0)
         samples = past.samples
         order = np.lexsort((-samples.counts, samples.pair))
