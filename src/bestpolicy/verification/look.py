@@ -49,7 +49,7 @@ from scipy.sparse import csr_array
 
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import Claim
-from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
+from bestpolicy.verification.reading import Budget, Floats, Ints, Node, Rejected
 from bestpolicy.verification.rounding import EPS
 from bestpolicy.verification.tables import EVENTS, LOOKS, Fixed, Fresh, Process, require
 
@@ -59,9 +59,9 @@ _BOLDEST = 1 / 1.05  # of λβ
 _COARSE, _FINE = 20, 12  # rounds at most: by way of the hub, then for every direction by itself
 _STILL = 0.97  # a round that lowers nothing further than to this is the last of its kind
 _ROOM = 1 + 1e-9
-_SMALL = 500  # states up to which a policy is evaluated by a solve
+_SMALL = 400  # states up to which a policy is evaluated by a solve
 _SWEEPS = 20_000
-_CHUNK = 2**20
+_CHUNK = 2**17
 _HUGE = 1e100
 
 
@@ -71,7 +71,7 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
     require(case.is_table, "Theorem U is for problems whose pairs share no features")
     pairs, live = case.stages * int(case.mask.sum()), case.stages * len(case.mask)
     case.budget.hold(60 * pairs + 4 * live**2 + 16 * _CHUNK, f"a table of {live:,} states and {pairs:,} pairs")
-    case.budget.work(10 * live**3 + 40 * live * pairs, f"a table of {live:,} states and {pairs:,} pairs")
+    case.budget.work(4 * live**3 + 40 * live * pairs, f"a table of {live:,} states and {pairs:,} pairs")
     process = Process.of(case)
     own = np.cumsum(case.mask.reshape(-1)) - 1
     of_stage = own[np.arange(len(case.mask)) * case.mask.shape[1] + policy]
@@ -82,7 +82,7 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
     fresh = Fresh.read(proof.child("samples"), case, process, units * fixed.unit)
     entries = len(fixed.pair) + len(fresh.pair)
     case.budget.hold(40 * entries, f"{entries:,} successors")
-    case.budget.work((_COARSE + _FINE) * (8 * live * entries + 12 * live**2) + _SWEEPS * entries, "the look")
+    case.budget.work(_COARSE * 10 * live**2 + 8 * live * entries + _SWEEPS * entries, "the look")
     least = min(LOOKS) * len(process.state) * (fixed.number - 1)
     require(fixed.started >= least, f"lag {fixed.number} cannot have started after {fixed.started:,} samples")
     trusted = [
@@ -91,15 +91,18 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
         f"it was number {fixed.number} of the lags of the run that looked",
     ]
     start = None if claim.start is None else np.append(claim.start, np.zeros(process.size - len(claim.start)))
-    epsilon = Look(process, fixed, fresh, units, start).epsilon(claim.target)
+    epsilon = Look(process, fixed, fresh, units, case.budget, start).epsilon(claim.target)
     return epsilon, fixed.started + int(fresh.pulls.sum()), trusted
 
 
 class Look:
     """One look, step by step."""
 
-    def __init__(self, process: Process, fixed: Fixed, fresh: Fresh, units: int, start: Floats | None = None) -> None:
-        self.process, self.fixed, self.fresh, self.units, self.start = process, fixed, fresh, units, start
+    def __init__(
+        self, process: Process, fixed: Fixed, fresh: Fresh, units: int, budget: Budget, start: Floats | None = None
+    ) -> None:
+        self.process, self.fixed, self.fresh, self.units = process, fixed, fresh, units
+        self.budget, self.start = budget, start
         self.pairs, self.played = len(process.state), fixed.policy
         self.unit = fixed.unit.astype(np.float64)
         self.limit = float(process.longest.max())
@@ -146,7 +149,8 @@ class Look:
             inverse = np.zeros((process.size, n))
             inverse[:n] = np.linalg.inv(system)
             # The past's is measured as a right inverse, since columns are noise; that of the samples by its rows.
-            rest = system @ inverse[:n] if left else inverse[:n] @ system
+            moved = rows @ inverse[:n] if left else (rows.T @ inverse[:n].T).T
+            rest = inverse[:n] - process.step * moved
             rest[np.arange(n), np.arange(n)] -= 1.0
             size = float(np.abs(inverse).sum(axis=1).max())
             defects.append(float(np.abs(rest).sum(axis=1).max()) + (n + 8) * EPS * 2 * max(size, 1.0))
@@ -225,9 +229,10 @@ class Look:
         """Return the smallest bound; refinement ends once it is at most the target."""
         best = inf
         for _ in self._rounds():
-            best = min(best, self._verdict())
-            if best <= target:
-                break
+            for bound in self._bounds():
+                best = min(best, bound)
+                if best <= target:
+                    return best
         return best
 
     def _rounds(self) -> Iterator[None]:
@@ -252,6 +257,8 @@ class Look:
         for fine, rounds in ((False, _COARSE), (True, _FINE)):
             for _ in range(rounds):
                 before = self.apart
+                if fine:
+                    self.budget.work(8 * process.live * (len(self.left) + self.pairs), "refining the look")
                 self._refine(change, change_hub, fine)
                 self._measure()
                 if fine:
@@ -291,16 +298,16 @@ class Look:
         """G and β of the directions B_s - νB."""
         total, largest = np.zeros(self.process.size), np.zeros(self.process.size)
         for part in self._parts(self.process.size):
-            rows = np.abs(self.psi_past[part] - self.hub_past[self.block_of[part]])
-            total[part], largest[part] = rows**2 @ squares, (rows * reach).max(axis=1)
+            rows = self.psi_past[part] - self.hub_past[self.block_of[part]]
+            total[part], largest[part] = _square_and_reach(rows, squares, reach)
         return total, largest
 
     def _between(self, squares: Floats, reach: Floats) -> tuple[Floats, Floats]:
         """G and β of the directions B_a - B_b."""
         total, largest = np.zeros(len(self.left)), np.zeros(len(self.left))
         for part in self._parts(len(self.left)):
-            rows = np.abs(self.psi_past[self.left[part]] - self.psi_past[self.right[part]])
-            total[part], largest[part] = rows**2 @ squares, (rows * reach).max(axis=1)
+            rows = self.psi_past[self.left[part]] - self.psi_past[self.right[part]]
+            total[part], largest[part] = _square_and_reach(rows, squares, reach)
         return total, largest
 
     def _measure(self) -> None:
@@ -376,8 +383,8 @@ class Look:
 
     # --- steps 4 and 5
 
-    def _verdict(self) -> float:
-        """Return the smallest bound of all forms."""
+    def _bounds(self) -> Iterator[float]:
+        """Yield the bounds of all forms; the one that is seldom the smallest comes last."""
         process, fixed, played, step = self.process, self.fixed, self.played, self.process.step
         squares, up, down = self.squares / self.unit, self.up / self.unit, self.down / self.unit
         m = np.minimum(self.mismatch[played], _HUGE)
@@ -403,16 +410,15 @@ class Look:
         steepness = self.terms * EPS * 4 * float(np.abs(fixed.template).max())
         nats = [-log(share * fixed.delta) / self.units if share > 0 else inf for share in fixed.shares.tolist()]
         nothing = np.zeros(process.size)
-        bounds = [self._loss(self.advantages + crude, nothing)]
-        if nats[0] < inf:
-            first = width(nats[0], fixed.bets[0], (squares + total) * _ROOM, np.maximum(up, reach))
-            bounds.append(self._loss(self.advantages + np.where(rival, first * _ROOM, 0.0) + second, nothing))
         if nats[1] < inf:
             sums = np.where(rival, self.squares_template / self.unit + total, alone) * _ROOM
             range_of = np.where(rival, np.maximum(up + rise, reach), rise) + steepness / self.unit
             first = width(nats[1], fixed.bets[1], sums, range_of) * _ROOM
-            bounds.append(self._loss(self.advantages + first + second + drift + steepness, fixed.template))
-        return min(bounds)
+            yield self._loss(self.advantages + first + second + drift + steepness, fixed.template)
+        if nats[0] < inf:
+            first = width(nats[0], fixed.bets[0], (squares + total) * _ROOM, np.maximum(up, reach))
+            yield self._loss(self.advantages + np.where(rival, first * _ROOM, 0.0) + second, nothing)
+        yield self._loss(self.advantages + crude, nothing)
 
     def _loss(self, gains: Floats, template: Floats) -> float:
         """Return the bound on the loss that follows from the gains; by any Z, the better the smaller."""
@@ -425,6 +431,7 @@ class Look:
             return 0.0
         values, bound = np.zeros(process.size), inf
         for _ in range(10):
+            before = bound
             values = self._optimal(gains + process.step * self.shift(values), values)
             for _ in range(3):
                 needed = process.best(gains + process.step * (self.seen @ values + self.shift(values)))
@@ -434,32 +441,42 @@ class Look:
                 worth = float(above[: process.live].max() if self.start is None else self.start @ above)
                 bound = min(bound, worth + 1e-12 * float(np.abs(above).max()))
                 values = needed
+            if bound >= before * (1 - 1e-8):
+                break
         return max(bound, 0.0) * _ROOM
 
     def _optimal(self, gains: Floats, values: Floats) -> Floats:
         """Value of the best choice of pairs with these gains among what was seen, nearly."""
-        process, before = self.process, None
-        scale = 1e-12 * float(np.abs(gains).max()) * self.limit
+        process, before, settled = self.process, None, True
+        scale = 1e-11 * float(np.abs(gains).max())
         for _ in range(60):
             numbers = gains + process.step * (self.seen @ values)
             best = process.best(numbers)
             near = numbers >= best[process.state] - scale
             chosen = np.minimum.reduceat(np.where(near, np.arange(self.pairs), self.pairs), process.first)
-            if before is not None and np.array_equal(chosen, before):
+            if settled and before is not None and np.array_equal(chosen, before):
                 break
             before, rows = chosen, self.seen[chosen]
-            if process.live <= _SMALL:
-                system = np.eye(process.live) - process.step * rows[:, : process.live].toarray()
-                values = np.append(np.linalg.solve(system, gains[chosen]), np.zeros(process.size - process.live))
-                continue
-            values = best
+            values, settled = best, False
             for _ in range(_SWEEPS // 60):
                 following = np.append(gains[chosen] + process.step * (rows @ values), values[process.live :])
                 moved = following - values
-                values = following
-                if np.ptp(moved[: process.live]) <= scale:
+                values, settled = following, bool(np.ptp(moved[: process.live]) <= scale)
+                if settled:
                     break
+            if not settled and process.live <= _SMALL:
+                system = np.eye(process.live) - process.step * rows[:, : process.live].toarray()
+                solved = np.linalg.solve(system, gains[chosen])
+                values, settled = np.append(solved, np.zeros(process.size - process.live)), True
         return values
+
+
+def _square_and_reach(rows: Floats, squares: Floats, reach: Floats) -> tuple[Floats, Floats]:
+    """Σ row²·squares and max |row|·reach; the rows are used up."""
+    np.abs(rows, out=rows)
+    largest = (rows * reach).max(axis=1)
+    np.square(rows, out=rows)
+    return rows @ squares, largest
 
 
 # --- Lemma E
