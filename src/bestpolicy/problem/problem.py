@@ -125,14 +125,6 @@ class Problem:
         return compact(self.features.reshape(-1, self.dimension))
 
     @cached_property
-    def is_tabular(self) -> bool:
-        """Whether every allowed pair has a coordinate of its own."""
-        rows = self.pair_features
-        ones = rows == 1.0
-        one_each = bool((ones.sum(axis=1) == 1).all() and (ones.sum(axis=0) == 1).all())
-        return one_each and np.count_nonzero(rows) == len(rows)
-
-    @cached_property
     def distinct(self) -> BoolArray:
         """Allowed actions with identical features in a state merged into the first of them, shape (S, A).
 
