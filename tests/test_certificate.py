@@ -582,7 +582,7 @@ def test_the_command(tmp_path):
     done = run("verify", certificate)
     assert done.returncode == 0
     assert done.stdout.startswith(
-        "valid: the policy is within 0.3 of optimal with probability at least 0.9 (Theorem R), from "
+        "valid: the policy is within 0.3 of optimal in every state with probability at least 0.9 (Theorem R), from "
         f"{result.samples:,} simulator calls; studies of this problem in the store: 1\n"
     )
     assert "taken on trust: the samples were drawn independently" in done.stdout

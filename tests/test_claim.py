@@ -15,11 +15,11 @@ from bestpolicy.study.result import at_most, claim, confidence, explain, percent
 from bestpolicy.verification import Verification
 
 CASES = [  # ε, δ, and what may be said of them
-    (0.284400378, 0.05, "within 0.2845 of optimal with probability at least 0.95"),
-    (0.2844, 1e-7, "within 0.2844 of optimal with probability at least 0.9999999"),
-    (0.1 * 3, 1 / 3, "within 0.3 of optimal with probability at least 0.6666"),
-    (1e-7, 0.123456, "within 0.0000001 of optimal with probability at least 0.8765"),
-    (0.0, 1e-30, "optimal with probability at least 0." + 28 * "9"),
+    (0.284400378, 0.05, "within 0.2845 of optimal in every state with probability at least 0.95"),
+    (0.2844, 1e-7, "within 0.2844 of optimal in every state with probability at least 0.9999999"),
+    (0.1 * 3, 1 / 3, "within 0.3 of optimal in every state with probability at least 0.6666"),
+    (1e-7, 0.123456, "within 0.0000001 of optimal in every state with probability at least 0.8765"),
+    (0.0, 1e-30, "optimal in every state with probability at least 0." + 28 * "9"),
 ]
 
 

@@ -202,6 +202,19 @@ def test_a_forged_journal_gives_one_clear_error(tmp_path, kind, change):
 def test_a_tally_that_declares_too_much_is_not_made():
     tally = MODEL.sample(bp.Pulls([0, 1], [[5, 5]]), bp.Query(0, None, 0).rng())
     content = tally_to_bytes(tally)
-    huge = content[:8] + b"".join(n.to_bytes(8, "little") for n in (1, 2, 2**50)) + content[32:]
-    with pytest.raises(bp.StoreError, match="it would take"):
-        tally_from_bytes(huge)
+
+    def declaring(states: int) -> bytes:
+        return content[:8] + b"".join(n.to_bytes(8, "little") for n in (1, 2, states)) + content[32:]
+
+    with pytest.raises(bp.StoreError, match="it would have"):
+        tally_from_bytes(declaring(2**62))
+    with pytest.raises(bp.InvalidInput, match=r"would take .* of memory"):
+        tally_from_bytes(declaring(2**50)).next_counts  # noqa: B018
+
+
+def test_a_tally_with_cells_out_of_order_is_damaged():
+    content = tally_to_bytes(MODEL.sample(bp.Pulls([0, 1], [[50, 50]]), bp.Query(0, None, 0).rng()))
+    cells = slice(8 + 8 * (4 + 2), 8 + 8 * (4 + 2) + 16)
+    turned = content[: cells.start] + content[cells][8:] + content[cells][:8] + content[cells.stop :]
+    with pytest.raises(bp.StoreError, match="not in order"):
+        tally_from_bytes(turned)

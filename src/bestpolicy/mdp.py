@@ -10,12 +10,22 @@ from __future__ import annotations
 from functools import cached_property
 from hashlib import sha256
 from os import PathLike
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csc_array, csr_array, issparse
 
-from bestpolicy._numerics.arrays import Array, FloatArray, IntArray, as_floats
+from bestpolicy._numerics.arrays import (
+    LARGEST_TABLE,
+    Array,
+    FloatArray,
+    IntArray,
+    Matrix,
+    Sparse,
+    as_floats,
+    as_numbers,
+)
 from bestpolicy._numerics.inputs import number, of_type
 from bestpolicy._numerics.reproducible import ordered_product
 from bestpolicy.diagnostics.assumptions import check_features, check_model, require
@@ -36,16 +46,71 @@ class LinearMDP:
     problem : Problem
     theta : array (d,) or (H, d)
     mu : array (S, d) or (H, S, d)
+        Of a tabular problem also a SciPy sparse array (S, d), or a sequence of H such.
     name : str, optional
         Shown in reports.
     """
 
-    def __init__(self, problem: Problem, *, theta: ArrayLike, mu: ArrayLike, name: str = "model") -> None:
+    def __init__(self, problem: Problem, *, theta: ArrayLike, mu: Any, name: str = "model") -> None:
         self.problem = problem
         of_type("problem", problem, Problem)
-        self.theta, self.mu = stage_parameters(problem, theta, mu)
+        self.theta, self._mu = stage_parameters(problem, theta, mu)
         self.name = str(name)
-        require(check_features(problem) + check_model(problem, self.theta, self.mu))
+        require(check_features(problem) + check_model(problem, self.theta, self._mu))
+
+    @classmethod
+    def from_table(
+        cls,
+        transitions: Any,
+        rewards: ArrayLike,
+        *,
+        discount: float | None = None,
+        horizon: int | None = None,
+        mask: ArrayLike | None = None,
+        name: str = "table",
+    ) -> LinearMDP:
+        """Return the model of a table; it takes memory for the transitions that are possible alone.
+
+        Parameters
+        ----------
+        transitions : array (S, A, S), or SciPy sparse array (S·A, S) with the row s·A + a for pair (s, a)
+            Probabilities of the next state. An episodic model may have H of them, as a sequence or as an array with a
+            leading axis; one is the same at every step.
+        rewards : array (S, A), or (H, S, A)
+            Mean rewards in [0, 1].
+        discount, horizon
+            Exactly one of them.
+        mask : bool array (S, A), optional
+            True where the action is allowed. Rows of other pairs are ignored.
+        name : str, optional
+            Shown in reports.
+        """
+        means = as_numbers("rewards", rewards).astype(np.float64)
+        if means.ndim not in (2, 3) or 0 in means.shape or (means.ndim == 3 and horizon is None):
+            raise InvalidInput(f"rewards must have shape (S, A), or (H, S, A) if episodic. Got {means.shape} instead.")
+        problem = Problem.tabular(*means.shape[-2:], discount=discount, horizon=horizon, mask=mask)
+        if means.ndim == 3 and len(means) != problem.stages:
+            raise InvalidInput(f"rewards must be of {problem.stages} steps, the horizon. Got {len(means)} instead.")
+        theta = means.reshape(-1, problem.mask.size)[:, problem.pairs]
+        if horizon is not None:
+            theta = np.broadcast_to(theta, (problem.stages, problem.dimension))
+        rows = [csr_array(step)[problem.pairs] for step in _step_tables(transitions, problem)]
+        mu = tuple(step.T for step in rows)
+        return cls(
+            problem, theta=theta if horizon is not None else theta[0], mu=mu * (problem.stages // len(mu)), name=name
+        )
+
+    @property
+    def mu(self) -> Any:
+        """μ, (stages, S, d); of a table that would be too large so a tuple of sparse (S, d), one for each stage."""
+        if not isinstance(self._mu, tuple):
+            return self._mu
+        small = self.problem.stages * self.problem.states * self.problem.dimension <= LARGEST_TABLE
+        return self._dense_mu if small else self._mu
+
+    @cached_property
+    def _dense_mu(self) -> FloatArray:
+        return np.stack([step.toarray() for step in self._mu])
 
     def __repr__(self) -> str:
         return f"LinearMDP({self.name}: {self.problem!r})"
@@ -55,12 +120,22 @@ class LinearMDP:
         """SHA-256 of the problem, θ and μ, in hexadecimal."""
         digest = sha256(self.problem.fingerprint.encode())
         digest.update(np.ascontiguousarray(self.theta).data)
-        digest.update(np.ascontiguousarray(self.mu).data)
+        if not isinstance(self._mu, tuple):
+            digest.update(np.ascontiguousarray(self._mu).data)
+            return digest.hexdigest()
+        alike = all(step is self._mu[0] for step in self._mu)
+        for step in self._mu[:1] if alike else self._mu:
+            for array, kind in ((step.indptr, "<i8"), (step.indices, "<i8"), (step.data, "<f8")):
+                digest.update(np.ascontiguousarray(array, dtype=kind).data)
         return digest.hexdigest()
 
     @cached_property
     def rewards(self) -> FloatArray:
         """Mean rewards, (S, A) or (H, S, A)."""
+        if self.kernel is not None:
+            rewards = np.zeros((self.problem.stages, self.problem.mask.size))
+            rewards[:, self.problem.pairs] = self.theta[:, self.problem.columns]
+            return self._unstaged(rewards.reshape(-1, *self.problem.mask.shape))
         flat = self.problem.features.reshape(-1, self.problem.dimension)
         rewards = ordered_product(self.theta, flat).reshape(-1, *self.problem.mask.shape)
         return self._unstaged(np.where(self.problem.mask, rewards, 0.0))
@@ -79,11 +154,28 @@ class LinearMDP:
         Simulators draw from them, so they are the same to the last bit on every processor. A slice of stages gives
         (stages, K, S).
         """
+        if self.kernel is not None:
+            places = np.searchsorted(self.problem.pairs, pairs)
+            steps = self.kernel[stage] if isinstance(stage, slice) else self.kernel[stage : stage + 1]
+            found = np.stack([step[places].toarray() for step in steps])
+            return found if isinstance(stage, slice) else found[0]
         if self._all_rows is not None:
             rows: FloatArray = self._all_rows[stage][..., pairs, :]
             return rows
         flat = self.problem.features.reshape(-1, self.problem.dimension)
         return _distributions(flat[pairs], self.mu[stage])
+
+    @cached_property
+    def kernel(self) -> Sparse | None:
+        """Of a model with a sparse μ the distributions of the next state: for each stage a sparse (n, S).
+
+        Rows are in the order of ``problem.pairs``, free of rounding dirt; simulators draw from them.
+        """
+        if not isinstance(self._mu, tuple):
+            return None
+        different = {id(step): step for step in self._mu}
+        rows = {key: _sparse_distributions(step.T[self.problem.columns]) for key, step in different.items()}
+        return tuple(rows[id(step)] for step in self._mu)
 
     @cached_property
     def _all_rows(self) -> FloatArray | None:
@@ -97,7 +189,7 @@ class LinearMDP:
     @cached_property
     def plan(self) -> Plan:
         """Optimal values, policy and gap, with the residual of the computation."""
-        return optimal_plan(self.problem, self.theta, self.mu)
+        return optimal_plan(self.problem, self.theta, self._mu)
 
     @property
     def policy(self) -> IntArray:
@@ -126,7 +218,7 @@ class LinearMDP:
 
     def evaluate(self, policy: ArrayLike) -> Evaluation:
         """Value of a policy, with the residual of the computation."""
-        return evaluate_policy(self.problem, self.theta, self.mu, self.problem.stage_policy(policy))
+        return evaluate_policy(self.problem, self.theta, self._mu, self.problem.stage_policy(policy))
 
     def policy_values(self, policy: ArrayLike) -> FloatArray:
         """V^π, (S,) or (H, S)."""
@@ -134,12 +226,17 @@ class LinearMDP:
 
     def policy_q_values(self, policy: ArrayLike) -> FloatArray:
         """Q^π, (S, A) or (H, S, A); -inf where the action is not allowed."""
-        q_values = np.einsum("sad,hd->hsa", self.problem.features, self.evaluate(policy).parameters, optimize=True)
+        parameters = self.evaluate(policy).parameters
+        if isinstance(self._mu, tuple):
+            q_values = (self.problem.matrix @ parameters.T).T.reshape(-1, *self.problem.mask.shape)
+        else:
+            q_values = np.einsum("sad,hd->hsa", self.problem.features, parameters, optimize=True)
         return self._unstaged(np.where(self.problem.mask, q_values, -np.inf))
 
-    def loss(self, policy: ArrayLike) -> float:
-        """max_s V*(s) - V^π(s), at the first step if episodic; 0 for an optimal policy."""
-        return max(0.0, float((self.plan.values[0] - self.evaluate(policy).values[0]).max()))
+    def loss(self, policy: ArrayLike, start: ArrayLike | None = None) -> float:
+        """max_s V*(s) - V^π(s), or its mean over a start distribution; at the first step if episodic."""
+        behind = self.plan.values[0] - self.evaluate(policy).values[0]
+        return max(0.0, float(behind.max() if start is None else np.asarray(start) @ behind))
 
     def is_near_optimal(self, policy: ArrayLike, epsilon: float) -> bool:
         """Whether the policy is in Π_ε; losses below the precision of the computation count as 0."""
@@ -155,21 +252,26 @@ class LinearMDP:
             if problem.horizon is None
             else np.vstack([self.plan.values[1:], np.zeros((1, problem.states))])
         )
+        features = problem.matrix if isinstance(self._mu, tuple) else problem.features
         variances = np.empty((problem.stages, *problem.mask.shape))
         for stage, values in enumerate(following):
-            moments = problem.features @ (self.mu[stage].T @ np.column_stack([values, values**2]))
-            mean_reward = problem.features @ self.theta[stage]
+            moments = features @ (self._mu[stage].T @ np.column_stack([values, values**2]))
+            mean_reward = features @ self.theta[stage]
             spread = np.clip(moments[..., 1] - moments[..., 0] ** 2, 0.0, None)
-            variances[stage] = mean_reward * (1 - mean_reward) + problem.continuation**2 * spread
+            of_pairs = mean_reward * (1 - mean_reward) + problem.continuation**2 * spread
+            variances[stage] = of_pairs.reshape(problem.mask.shape)
         return self._unstaged(np.where(problem.mask, variances, 0.0))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to an ``.npz`` file (plain arrays, never pickled)."""
-        write_arrays(path, self.problem, theta=self._unstaged(self.theta), mu=self._unstaged(self.mu))
+        mu = self._mu if isinstance(self._mu, tuple) else self._unstaged(self._mu)
+        write_arrays(path, self.problem, theta=self._unstaged(self.theta), mu=mu)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, max_bytes: int | None = None) -> LinearMDP:
         """Read a model from an ``.npz`` file with features, theta, mu, discount or horizon, and optionally mask.
+
+        `save` writes others as well, of tables (`from_table`).
 
         A file that unpacks to more than `max_bytes` is refused before anything is unpacked; so is one whose model would
         take a long time to check. The limit is 1 GiB by default, or what the environment variable
@@ -195,12 +297,73 @@ def _distributions(features: FloatArray, mu: FloatArray) -> FloatArray:
     return rows
 
 
-def stage_parameters(problem: Problem, theta: ArrayLike, mu: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Validate the shapes of θ and μ and give them the stage axis: (stages, d) and (stages, S, d)."""
+def _sparse_distributions(rows: Matrix) -> Matrix:
+    """Return sparse rows (n, S) that are distributions, of possible next states alone."""
+    clean = rows.tocsr(copy=True)
+    np.maximum(clean.data, 0.0, out=clean.data)
+    clean.eliminate_zeros()
+    clean.data /= np.repeat(clean @ np.ones(clean.shape[1]), np.diff(clean.indptr))
+    return clean
+
+
+def _step_tables(transitions: Any, problem: Problem) -> list[Any]:
+    """Return the transitions of one step, or of each, (S·A, S), sparse or not."""
+    shape = (problem.mask.size, problem.states)
+    if issparse(transitions):
+        steps = [transitions]
+    elif isinstance(transitions, list | tuple) and transitions and all(map(issparse, transitions)):
+        steps = list(transitions)
+    else:
+        array = as_numbers("transitions", transitions).astype(np.float64, copy=False)
+        staged = array.ndim == 4
+        right = array.shape[staged:] == (*problem.mask.shape, problem.states)
+        steps = list(array.reshape(-1, *shape)) if right and (array.ndim == 3 or staged) else [array]
+    if wrong := [step.shape for step in steps if step.shape != shape]:
+        raise InvalidInput(
+            f"transitions must have shape (S, A, S) = {(*problem.mask.shape, problem.states)}, or be sparse of shape "
+            f"(S·A, S) = {shape}. Got {wrong[0]} instead."
+        )
+    if len(steps) not in {1, problem.stages}:
+        raise InvalidInput(f"transitions must be of {problem.stages} steps, the horizon. Got {len(steps)} instead.")
+    return steps
+
+
+def _sparse_parameters(problem: Problem, mu: Any) -> Sparse:
+    """Validate a sparse μ and return one for each stage, in one form: by columns, sorted, without zeros."""
+    if not problem.is_tabular:
+        raise InvalidInput("a sparse mu needs one-hot features (Problem.tabular). Give it as an array.")
+    given = [mu] if issparse(mu) else list(mu)
+    if len(given) != problem.stages:
+        raise InvalidInput(f"mu must be of {problem.stages} steps. Got {len(given)} instead.")
+    expected, known = (problem.states, problem.dimension), {}
+    for step in given:
+        if id(step) in known:
+            continue
+        if step.shape != expected or step.dtype.kind not in "biuf":
+            raise InvalidInput(
+                f"mu must be of real numbers, of shape (S, d) = {expected}. Got {step.dtype} {step.shape} instead."
+            )
+        own = csc_array(step, dtype=np.float64, copy=True)
+        own.sum_duplicates()
+        own.eliminate_zeros()
+        if not np.isfinite(own.data).all():
+            raise InvalidInput("mu must be finite. Not all of its entries are.")
+        known[id(step)] = own
+    return tuple(known[id(step)] for step in given)
+
+
+def stage_parameters(problem: Problem, theta: ArrayLike, mu: Any) -> tuple[FloatArray, Any]:
+    """Validate the shapes of θ and μ and give them the stage axis: (stages, d) and (stages, S, d).
+
+    A sparse μ becomes a tuple of sparse (S, d).
+    """
+    sparse = issparse(mu) or (isinstance(mu, list | tuple) and len(mu) > 0 and all(map(issparse, mu)))
+    given: list[tuple[str, Any, tuple[str, ...]]] = [("theta", theta, ("d",))]
+    given += [] if sparse else [("mu", mu, ("S", "d"))]
     axes = () if problem.horizon is None else ("H",)
     sizes = {"H": problem.stages, "S": problem.states, "d": problem.dimension}
     staged = []
-    for name, value, own_axes in (("theta", theta, ("d",)), ("mu", mu, ("S", "d"))):
+    for name, value, own_axes in given:
         array = as_floats(name, value, (*axes, *own_axes))
         expected = tuple(sizes[axis] for axis in (*axes, *own_axes))
         if array.shape != expected:
@@ -213,7 +376,7 @@ def stage_parameters(problem: Problem, theta: ArrayLike, mu: ArrayLike) -> tuple
         if max(array.max(), -array.min()) > HUGE:
             raise InvalidInput(f"{name} must be of moderate size, up to {HUGE:g}. Scale it, or the features.")
         staged.append(array.reshape(problem.stages, *(sizes[axis] for axis in own_axes)))
-    return staged[0], staged[1]
+    return staged[0], _sparse_parameters(problem, mu) if sparse else staged[1]
 
 
 __all__ = ["LinearMDP"]

@@ -6,7 +6,7 @@ policy π of a discounted model is evaluated by one d×d solve,
     ξ^π = (I - γ K_π)⁻¹ θ,     K_π = μᵀΦ_π = Σ_s μ(s) φ(s, π(s))ᵀ,
 
 or, if S < d, by one S×S solve, V^π = (I - γ Φ_πμᵀ)⁻¹ Φ_πθ and ξ^π = θ + γ μᵀV^π; an episodic model by backward
-induction on the ξ_h.
+induction on the ξ_h. A sparse μ, of a table, stays sparse: the S×S system is then solved by iteration.
 
 Estimated models have signed kernels, for which the optimal values need not exist. The planner therefore solves
 the *clipped* equation V = clip(max_a Φ(θ + γ μᵀV), 0, L), which has a solution for every model and the same one
@@ -25,13 +25,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import eye_array, issparse
+from scipy.sparse.linalg import gmres
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix, Sparse, dense
 from bestpolicy._numerics.reproducible import greedy, one_thread
 from bestpolicy.problem import Problem
 
 _MAX_IMPROVEMENTS = 60
 _MAX_SWEEPS = 100
+_DIRECT = 1000  # states up to which a sparse system is solved as a dense one
+_MAX_REFINEMENTS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,14 +73,15 @@ class Plan:
 
 
 @one_thread()
-def optimal_plan(problem: Problem, theta: FloatArray, mu: FloatArray, start: IntArray | None = None) -> Plan:
+def optimal_plan(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse, start: IntArray | None = None) -> Plan:
     """Plan in the model (θ, μ), in the coordinates of ``problem.features``.
 
     Parameters
     ----------
     problem : Problem
     theta : array (stages, d)
-    mu : array (stages, S, d)
+    mu : array (stages, S, d), or tuple of sparse (S, d)
+        One for each stage.
     start : int array (stages, S), optional
         A policy to start from; only speed depends on it.
     """
@@ -129,8 +134,8 @@ class Evaluation:
 
 
 @one_thread()
-def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray, policy: IntArray) -> Evaluation:
-    """Evaluate a policy (stages, S) in the model (θ, μ); values are not clipped."""
+def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse, policy: IntArray) -> Evaluation:
+    """Evaluate a policy (stages, S) in the model (θ, μ), as for `optimal_plan`; values are not clipped."""
     parameters = np.empty((problem.stages, problem.dimension))
     values = np.zeros((problem.stages + 1, problem.states))
     played = [_played_features(problem, policy[h]) for h in range(problem.stages)]
@@ -179,10 +184,12 @@ def _played_features(problem: Problem, policy: IntArray) -> Matrix:
     return problem.matrix[np.arange(problem.states) * problem.actions + policy]
 
 
-def _fixed_point(played: Matrix, theta: FloatArray, mu: FloatArray, gamma: float) -> FloatArray:
+def _fixed_point(played: Matrix, theta: FloatArray, mu: Matrix, gamma: float) -> FloatArray:
     """Return ξ = θ + γ μᵀ(played ξ), from played features (S, d)."""
     states, dimension = mu.shape
-    if dimension <= states:
+    if issparse(mu):
+        parameters: FloatArray = theta + gamma * (mu.T @ _sparse_values(played @ mu.T, played @ theta, gamma))
+    elif dimension <= states:
         parameters = np.linalg.solve(np.eye(dimension) - gamma * (mu.T @ played), theta)
     else:
         values = np.linalg.solve(np.eye(states) - gamma * (played @ mu.T), played @ theta)
@@ -190,11 +197,36 @@ def _fixed_point(played: Matrix, theta: FloatArray, mu: FloatArray, gamma: float
     return parameters.astype(np.float64, copy=False)
 
 
-def _solve_clipped(problem: Problem, theta: FloatArray, mu: FloatArray, start: IntArray | None) -> FloatArray:
+def _sparse_values(kernel: Matrix, rewards: FloatArray, gamma: float) -> FloatArray:
+    """Return V = r + γ P V, (S,), as exactly as rounding allows, for P that is sparse with rows of distributions."""
+    if len(rewards) <= _DIRECT:
+        exact = np.linalg.solve(np.eye(len(rewards)) - gamma * dense(kernel), rewards)
+        return np.asarray(exact, np.float64)
+    limit, system = 1.0 / (1.0 - gamma), (eye_array(len(rewards)) - gamma * kernel).tocsr()
+    precision = 4e-15 * max(limit * float(np.abs(rewards).max(initial=0.0)), 1.0)
+    values: FloatArray = np.zeros(len(rewards))
+    residual, size = rewards, np.inf
+    for _ in range(_MAX_REFINEMENTS):
+        correction, _ = gmres(system, residual, rtol=1e-7, restart=50, maxiter=10)
+        corrected = rewards - system @ (values + correction)
+        if not np.abs(corrected).max() < size / 2:
+            break
+        values, residual, size = values + correction, corrected, float(np.abs(corrected).max())
+        if size <= precision:
+            return values
+    for _ in range(int(min(40 * limit, 100_000))):  # what is left shrinks by γ each time
+        following = rewards + gamma * (kernel @ values)
+        moved, values = float(np.abs(following - values).max()), following
+        if moved <= precision:
+            break
+    return values
+
+
+def _solve_clipped(problem: Problem, theta: FloatArray, mu: Matrix, start: IntArray | None) -> FloatArray:
     """Return ξ with V = clip(max_a Φξ) ≈ clip(max_a Φ(θ + γ μᵀV)), by policy iteration with clipping."""
     limit, gamma, everywhere = problem.value_limits[0], problem.continuation, np.arange(problem.states)
     # Changing one's mind for less than rounding error would make the iteration cycle.
-    hysteresis = 1e-13 * limit
+    hysteresis = limit * (max(1e-13, 1e-14 * limit) if issparse(mu) else 1e-13)
     policy = _q_values(problem, theta).argmax(axis=1) if start is None else start
     free = np.ones(problem.states, dtype=np.bool_)  # where the value is not clipped
     constants = np.zeros(problem.states)
@@ -221,7 +253,7 @@ def _solve_clipped(problem: Problem, theta: FloatArray, mu: FloatArray, start: I
     return _sweep(problem, theta, mu, parameters)
 
 
-def _sweep(problem: Problem, theta: FloatArray, mu: FloatArray, parameters: FloatArray) -> FloatArray:
+def _sweep(problem: Problem, theta: FloatArray, mu: Matrix, parameters: FloatArray) -> FloatArray:
     """Clipped value iteration, for models in which policy iteration does not settle; keeps the best iterate."""
     best_residual, best_parameters = np.inf, parameters
     values = _clipped_values(problem, _q_values(problem, parameters), 0)

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray, as_numbers, as_whole, frozen
+from bestpolicy._numerics.arrays import Array, FloatArray, IntArray, as_numbers, as_whole, frozen, require_table
 from bestpolicy._numerics.inputs import of_type
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
@@ -112,15 +114,21 @@ class Pulls:
         return Pulls(self.pairs, rest)
 
 
-_FIELDS = ("pairs", "next_counts", "next_rewards", "squared_rewards")
 _SLACK = 1e-9  # per sample: what sums of rewards may be off by, added up in another order
+_SMALL = 2**16  # entries of a table up to which sums of whole tables are over before those of cells have begun
+_DENSE_ROWS = 512  # states up to which rewards of a pair are added up with all that did not occur, as ever: same bits
+_CHUNK = 2**20  # entries of tables that are made only to be added up
+_FIELDS = ("next_counts", "next_rewards", "squared_rewards")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Tally:
     """Everything worth remembering of a set of samples; tallies add.
 
-    Attributes
+    Only what occurred is kept: *cells* (stage, pair, next state) with their counts and sums of rewards. The tables
+    `next_counts` and `next_rewards` of all that could have occurred are made when they are asked for.
+
+    Parameters
     ----------
     pairs : int array (K,)
         Flat pair indices s·A + a, strictly increasing.
@@ -131,6 +139,11 @@ class Tally:
     squared_rewards : array (stages, K)
         Sum of the squared rewards.
 
+    Attributes
+    ----------
+    shape : tuple
+        (stages, K, S).
+
     Raises
     ------
     InvalidInput
@@ -138,20 +151,19 @@ class Tally:
     """
 
     pairs: IntArray
-    next_counts: IntArray
-    next_rewards: FloatArray
+    shape: tuple[int, int, int]
     squared_rewards: FloatArray
 
-    def __post_init__(self) -> None:
-        pairs, counts = (
-            as_whole(f"{name} of a tally", getattr(self, name), floats=False) for name in ("pairs", "next_counts")
-        )
+    def __init__(
+        self, pairs: IntArray, next_counts: IntArray, next_rewards: FloatArray, squared_rewards: FloatArray
+    ) -> None:
+        pairs = as_whole("pairs of a tally", pairs, floats=False)
+        counts = as_whole("next_counts of a tally", next_counts, floats=False)
         rewards, squares = (
-            as_numbers(f"{name} of a tally", getattr(self, name)).astype(np.float64, copy=False)
-            for name in ("next_rewards", "squared_rewards")
+            as_numbers(f"{name} of a tally", array).astype(np.float64, copy=False)
+            for name, array in (("next_rewards", next_rewards), ("squared_rewards", squared_rewards))
         )
-        if pairs.ndim != 1 or (pairs[1:] <= pairs[:-1]).any() or (len(pairs) and pairs[0] < 0):
-            raise InvalidInput("the pairs of a tally must be flat pair indices, strictly increasing.")
+        _require_increasing(pairs)
         if counts.ndim != 3 or counts.shape[1] != len(pairs):
             raise InvalidInput(
                 f"next_counts of a tally must have shape (stages, {len(pairs)}, states). Got {counts.shape} instead."
@@ -161,14 +173,29 @@ class Tally:
                 f"next_rewards and squared_rewards of a tally must have shapes {counts.shape} and {counts.shape[:2]}. "
                 f"Got {rewards.shape} and {squares.shape} instead."
             )
-        for name, array in zip(_FIELDS, (pairs, counts, rewards, squares), strict=True):
-            # Whoever could still write into it could undo the check.
-            object.__setattr__(self, name, frozen(array.copy() if array.flags.writeable else array))
+        self._keep(_own(pairs), _own(counts), _own(rewards), _own(squares))
         self._check_sums()
+
+    def _keep(self, pairs: IntArray, counts: IntArray, rewards: FloatArray, squares: FloatArray) -> None:
+        """Take over tables."""
+        self.__dict__.update(
+            pairs=frozen(pairs),
+            shape=counts.shape,
+            next_counts=frozen(counts),
+            next_rewards=frozen(rewards),
+            squared_rewards=frozen(squares),
+        )
+
+    def __repr__(self) -> str:
+        return f"Tally({self.samples} samples of {len(self.pairs)} pairs, shape {self.shape})"
 
     def _check_sums(self) -> None:
         """Refuse sums that no samples with rewards in [0, 1] have."""
-        counts, rewards, squares = self.next_counts, self.next_rewards, self.squared_rewards
+        if self._has_tables:
+            counts, rewards = self.next_counts, self.next_rewards
+        else:
+            counts, rewards = self.counts, self.rewards
+        squares = self.squared_rewards
         if counts.min(initial=0) < 0:
             raise InvalidInput("next_counts of a tally has a negative count.")
         _require_countable("next_counts", counts)
@@ -177,7 +204,8 @@ class Tally:
             raise InvalidInput("the tally has rewards that are not in [0, 1]. Map them there affinely, do not clip.")
         sums = self.reward_sums
         # A reward in [0, 1] is at least its square; given their sum, squares are least if rewards are equal.
-        least = (rewards * (rewards / np.maximum(counts, 1))).sum(axis=2)
+        equal = rewards * (rewards / np.maximum(counts, 1))
+        least = equal.sum(axis=2) if self._has_tables else self._by_pair(equal)
         slack = _SLACK * self.pulls
         if not ((squares <= sums + slack).all() and (squares >= least - slack).all()):
             raise InvalidInput(
@@ -191,8 +219,29 @@ class Tally:
     ) -> Tally:
         """Return the tally of parts or sums of tallies, which need not be checked again."""
         tally = object.__new__(cls)
-        for name, array in zip(_FIELDS, (pairs, next_counts, next_rewards, squared_rewards), strict=True):
-            object.__setattr__(tally, name, frozen(array))
+        tally._keep(pairs, next_counts, next_rewards, squared_rewards)
+        return tally
+
+    @classmethod
+    def _of_cells(
+        cls,
+        shape: tuple[int, int, int],
+        pairs: IntArray,
+        cells: IntArray,
+        counts: IntArray,
+        rewards: FloatArray,
+        squared_rewards: FloatArray,
+    ) -> Tally:
+        """Return the tally of cells, strictly increasing, that need not be checked again."""
+        tally = object.__new__(cls)
+        tally.__dict__.update(
+            pairs=frozen(pairs),
+            shape=shape,
+            cells=frozen(cells),
+            counts=frozen(counts),
+            rewards=frozen(rewards),
+            squared_rewards=frozen(squared_rewards),
+        )
         return tally
 
     @classmethod
@@ -201,7 +250,54 @@ class Tally:
         of_type("problem", problem, Problem)
         index = as_whole("pairs", pairs).ravel()
         shape = (problem.stages, index.size, problem.states)
-        return cls._trusted(index, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape[:2]))
+        nothing = np.zeros(0, np.int64)
+        return cls._of_cells(shape, index, nothing, nothing, np.zeros(0), np.zeros(shape[:2]))
+
+    @classmethod
+    def from_cells(
+        cls,
+        problem: Problem,
+        pairs: ArrayLike,
+        cells: ArrayLike,
+        counts: ArrayLike,
+        rewards: ArrayLike,
+        squared_rewards: ArrayLike,
+    ) -> Tally:
+        """Return the tally of what occurred; it takes no table of all that could have.
+
+        Parameters
+        ----------
+        problem : Problem
+        pairs : int array (K,)
+            Flat pair indices s·A + a, strictly increasing.
+        cells : int array (C,)
+            (stage·K + position among `pairs`)·S + next state of what occurred, strictly increasing.
+        counts, rewards : array (C,)
+            How often it did, and the sum of the rewards that came with it.
+        squared_rewards : array (stages, K)
+            Sum of the squared rewards of each stage and pair.
+        """
+        of_type("problem", problem, Problem)
+        index, cell, number = (
+            as_whole(f"{name} of a tally", value, floats=False).copy()
+            for name, value in (("pairs", pairs), ("cells", cells), ("counts", counts))
+        )
+        sums, squares = (
+            as_numbers(f"{name} of a tally", value).astype(np.float64)
+            for name, value in (("rewards", rewards), ("squared_rewards", squared_rewards))
+        )
+        _require_increasing(index)
+        shape = (problem.stages, len(index), problem.states)
+        if cell.ndim != 1 or not cell.shape == number.shape == sums.shape or squares.shape != shape[:2]:
+            raise InvalidInput(
+                f"cells, counts and rewards of a tally must have one length, and squared_rewards shape {shape[:2]}. "
+                f"Got {cell.shape}, {number.shape}, {sums.shape} and {squares.shape} instead."
+            )
+        if not are_cells(cell, shape):
+            raise InvalidInput(f"cells of a tally must be strictly increasing and lie in 0..{prod(shape) - 1}.")
+        tally = cls._of_cells(shape, index, cell, number, sums, squares)
+        tally._check_sums()
+        return tally
 
     @classmethod
     def from_samples(
@@ -236,29 +332,50 @@ class Tally:
         if not problem.mask[s, a].all():
             raise InvalidInput("a sample comes from an action that is not allowed in its state.")
         pairs, position = np.unique(s * problem.actions + a, return_inverse=True)
-        shape = (problem.stages, len(pairs), problem.states)
-        cell = (h * len(pairs) + position) * problem.states + next_s
-        return cls(
-            pairs,
-            np.bincount(cell, minlength=shape[0] * shape[1] * shape[2]).astype(np.int64).reshape(shape),
-            _weighted_counts(cell, r, shape),
-            _weighted_counts(h * len(pairs) + position, r * r, shape[:2]),
-        )
+        shape, row = (problem.stages, len(pairs), problem.states), h * len(pairs) + position
+        squares = np.bincount(row, weights=r * r, minlength=shape[0] * shape[1]).astype(np.float64, copy=False)
+        return cls._counted(shape, pairs, row, next_s, np.ones(len(r), np.int64), r, squares.reshape(shape[:2]))
+
+    @classmethod
+    def _counted(
+        cls,
+        shape: tuple[int, int, int],
+        pairs: IntArray,
+        rows: IntArray,
+        next_states: IntArray,
+        counts: IntArray,
+        rewards: FloatArray,
+        squared_rewards: FloatArray,
+    ) -> Tally:
+        """Add up, in their order, outcomes of rows stage·K + position; the sums are checked."""
+        cells = group = rows * shape[2] + next_states
+        as_tables = prod(shape) <= max(_SMALL, 4 * len(rows))
+        if not as_tables:
+            cells, group = np.unique(cells, return_inverse=True)
+        number = np.zeros(prod(shape) if as_tables else len(cells), np.int64)
+        np.add.at(number, group, counts)
+        sums = np.bincount(group, weights=rewards, minlength=len(number)).astype(np.float64, copy=False)
+        if as_tables:
+            tally = cls._trusted(pairs, number.reshape(shape), sums.reshape(shape), squared_rewards)
+        else:
+            tally = cls._of_cells(shape, pairs, cells, number, sums, squared_rewards)
+        tally._check_sums()
+        return tally
 
     def __add__(self, other: Tally) -> Tally:
         if not isinstance(other, Tally):
             return NotImplemented
-        if self.next_counts.shape[::2] != other.next_counts.shape[::2]:
+        if self.shape[::2] != other.shape[::2]:
             raise InvalidInput("these tallies belong to different problems.")
         if self.samples + other.samples > _MOST:
             raise InvalidInput("these tallies have more than 2^62 samples together, too many to count.")
-        if np.array_equal(self.pairs, other.pairs):
-            a, b = self, other
-        else:
-            pairs = np.union1d(self.pairs, other.pairs)
-            a, b = self._over(pairs), other._over(pairs)
+        same = np.array_equal(self.pairs, other.pairs)
+        pairs = self.pairs if same else np.union1d(self.pairs, other.pairs)
+        if not _as_tables(pairs, [self, other]):
+            return Tally._merged(pairs, [self, other])
+        a, b = (self, other) if same else (self._over(pairs), other._over(pairs))
         return Tally._trusted(
-            a.pairs,
+            pairs,
             a.next_counts + b.next_counts,
             a.next_rewards + b.next_rewards,
             a.squared_rewards + b.squared_rewards,
@@ -267,55 +384,159 @@ class Tally:
     @classmethod
     def total(cls, tallies: Sequence[Tally]) -> Tally:
         """Add up tallies of one problem, in their order; the sums are checked."""
-        if len({tally.next_counts.shape[::2] for tally in tallies}) > 1:
-            raise InvalidInput("these tallies belong to different problems.")
         first = tallies[0]
         if len(tallies) == 1:
             first._check_sums()
             return first
+        if len({tally.shape[::2] for tally in tallies}) > 1:
+            raise InvalidInput("these tallies belong to different problems.")
         pairs = np.unique(np.concatenate([tally.pairs for tally in tallies]))
+        if not _as_tables(pairs, tallies):
+            total = cls._merged(pairs, tallies)
+            total._check_sums()
+            return total
         whole = first._over(pairs)
-        sums = [getattr(whole, name).copy() for name in _FIELDS[1:]]
+        sums = [getattr(whole, name).copy() for name in _FIELDS]
         for tally in tallies[1:]:
             position = slice(None) if len(tally.pairs) == len(pairs) else np.searchsorted(pairs, tally.pairs)
-            for array, name in zip(sums, _FIELDS[1:], strict=True):
+            for array, name in zip(sums, _FIELDS, strict=True):
                 array[:, position] += getattr(tally, name)
         return cls(pairs, *map(frozen, sums))
+
+    @classmethod
+    def _merged(cls, pairs: IntArray, tallies: Sequence[Tally]) -> Tally:
+        """Add up the cells of tallies over the union of their pairs, in their order."""
+        parts = [tally._over(pairs) for tally in tallies]
+        shape = (parts[0].shape[0], len(pairs), parts[0].shape[2])
+        cells, counts, rewards = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("cells", "counts", "rewards")
+        )
+        order = np.argsort(cells, kind="stable")
+        ordered = cells[order]
+        first = np.flatnonzero(np.diff(ordered, prepend=-1))
+        group = np.cumsum(np.diff(ordered, prepend=-1) > 0) - 1
+        number = np.add.reduceat(counts[order], first) if len(first) else counts
+        # One after the other, as tables would be added up.
+        sums = np.bincount(group, weights=rewards[order], minlength=len(first)).astype(np.float64, copy=False)
+        squares = parts[0].squared_rewards.copy()
+        for part in parts[1:]:
+            squares += part.squared_rewards
+        return cls._of_cells(shape, pairs, ordered[first], number, sums, squares)
 
     def at(self, pairs: IntArray) -> Tally:
         """Return the samples of the given pairs, in their order; there are none of others."""
         if np.array_equal(self.pairs, pairs):
             return self
         known = np.isin(self.pairs, pairs)
-        counts, rewards, squares = (
-            self.next_counts[:, known],
-            self.next_rewards[:, known],
+        if self._has_tables:
+            tables = (getattr(self, name)[:, known] for name in _FIELDS)
+            return Tally._trusted(self.pairs[known], *tables)._over(pairs)
+        stages, before, states = self.shape
+        row, following = np.divmod(self.cells, states)
+        stage, position = np.divmod(row, max(1, before))
+        kept, place = known[position], np.cumsum(known) - 1
+        some = self.pairs[known]
+        return Tally._of_cells(
+            (stages, len(some), states),
+            some,
+            (stage[kept] * len(some) + place[position[kept]]) * states + following[kept],
+            self.counts[kept],
+            self.rewards[kept],
             self.squared_rewards[:, known],
-        )
-        return Tally._trusted(self.pairs[known], counts, rewards, squares)._over(pairs)
+        )._over(pairs)
 
     def _over(self, pairs: IntArray) -> Tally:
         """Return the same samples over a larger set of pairs."""
-        stages, _, states = self.next_counts.shape
+        if len(pairs) == len(self.pairs):
+            return self
+        stages, before, states = self.shape
         position = np.searchsorted(pairs, self.pairs)
-        counts = np.zeros((stages, len(pairs), states), np.int64)
-        rewards = np.zeros((stages, len(pairs), states))
-        squares = np.zeros((stages, len(pairs)))
-        counts[:, position], rewards[:, position] = self.next_counts, self.next_rewards
+        shape = (stages, len(pairs), states)
+        squares = np.zeros(shape[:2])
         squares[:, position] = self.squared_rewards
-        return Tally._trusted(pairs, counts, rewards, squares)
+        if self._has_tables and prod(shape) <= _SMALL:
+            counts, rewards = np.zeros(shape, np.int64), np.zeros(shape)
+            counts[:, position], rewards[:, position] = self.next_counts, self.next_rewards
+            return Tally._trusted(pairs, counts, rewards, squares)
+        row, following = np.divmod(self.cells, states)
+        stage, place = np.divmod(row, max(1, before))
+        cells = (stage * len(pairs) + position[place]) * states + following
+        return Tally._of_cells(shape, pairs, cells, self.counts, self.rewards, squares)
+
+    @property
+    def _has_tables(self) -> bool:
+        return "next_counts" in self.__dict__
+
+    @cached_property
+    def cells(self) -> IntArray:
+        """What occurred: (stage·K + position of the pair)·S + next state, strictly increasing, (C,)."""
+        return frozen(np.flatnonzero(self.next_counts).astype(np.int64, copy=False))
+
+    @cached_property
+    def counts(self) -> IntArray:
+        """How often each of `cells` occurred, (C,)."""
+        return frozen(self.next_counts.reshape(-1)[self.cells])
+
+    @cached_property
+    def rewards(self) -> FloatArray:
+        """Sum of the rewards that came with each of `cells`, (C,)."""
+        return frozen(self.next_rewards.reshape(-1)[self.cells])
+
+    @cached_property
+    def next_counts(self) -> IntArray:
+        """How often each next state followed, (stages, K, S); too large a table is refused."""
+        return self._table(self.counts)
+
+    @cached_property
+    def next_rewards(self) -> FloatArray:
+        """Sum of the rewards that came with each next state, (stages, K, S); too large a table is refused."""
+        return self._table(self.rewards)
+
+    def _table(self, values: Array) -> Array:
+        require_table(f"a table of all next states, {' x '.join(map(str, self.shape))}", prod(self.shape))
+        table = np.zeros(self.shape, values.dtype)
+        table.reshape(-1)[self.cells] = values
+        return cast(Array, frozen(table))
 
     @cached_property
     def pulls(self) -> IntArray:
         """Number of samples per stage and pair, (stages, K)."""
-        pulls: IntArray = self.next_counts.sum(axis=2)
-        return pulls
+        if self._has_tables:
+            pulls: IntArray = self.next_counts.sum(axis=2)
+            return pulls
+        pulls = np.zeros(self.shape[0] * self.shape[1], np.int64)
+        row = self.cells // max(1, self.shape[2])
+        first = np.flatnonzero(np.diff(row, prepend=-1))
+        if len(first):
+            pulls[row[first]] = np.add.reduceat(self.counts, first)
+        return pulls.reshape(self.shape[:2])
 
     @cached_property
     def reward_sums(self) -> FloatArray:
         """Sum of rewards per stage and pair, (stages, K)."""
-        sums: FloatArray = self.next_rewards.sum(axis=2)
-        return sums
+        if self.shape[2] > _DENSE_ROWS:
+            return self._by_pair(self.rewards)
+        if self._has_tables:
+            sums: FloatArray = self.next_rewards.sum(axis=2)
+            return sums
+        return self._by_pair_densely(self.rewards)
+
+    def _by_pair(self, values: FloatArray) -> FloatArray:
+        """Add up values of cells by stage and pair, (stages, K)."""
+        stages, pairs, states = self.shape
+        sums = np.bincount(self.cells // max(1, states), weights=values, minlength=stages * pairs)
+        return sums.astype(np.float64, copy=False).reshape(stages, pairs)
+
+    def _by_pair_densely(self, values: FloatArray) -> FloatArray:
+        """Add up values of cells as a table of all next states would be, to the last bit."""
+        stages, pairs, states = self.shape
+        sums, step = np.zeros(stages * pairs), max(1, _CHUNK // max(1, states))
+        for start in range(0, len(sums), step):
+            rows = np.zeros((min(step, len(sums) - start), states))
+            begin, end = np.searchsorted(self.cells, (start * states, (start + step) * states))
+            rows.reshape(-1)[self.cells[begin:end] - start * states] = values[begin:end]
+            sums[start : start + step] = rows.sum(axis=1)
+        return sums.reshape(stages, pairs)
 
     @cached_property
     def samples(self) -> int:
@@ -344,9 +565,27 @@ def _require_countable(name: str, counts: IntArray) -> None:
         raise InvalidInput(f"{name} must sum to 2^62 at most. Got {counts.sum(dtype=np.float64):.3g} instead.")
 
 
-def _weighted_counts(cell: IntArray, weights: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-    sums = np.bincount(cell, weights=weights, minlength=int(np.prod(shape)))
-    return sums.astype(np.float64, copy=False).reshape(shape)
+def _require_increasing(pairs: IntArray) -> None:
+    if pairs.ndim != 1 or (pairs[1:] <= pairs[:-1]).any() or (len(pairs) and pairs[0] < 0):
+        raise InvalidInput("the pairs of a tally must be flat pair indices, strictly increasing.")
+
+
+def are_cells(cells: IntArray, shape: tuple[int, ...]) -> bool:
+    """Whether these are indices into a table of some shape, strictly increasing."""
+    return not len(cells) or bool(cells[0] >= 0 and cells[-1] < prod(shape) and (cells[1:] > cells[:-1]).all())
+
+
+def _as_tables(pairs: IntArray, tallies: Sequence[Tally]) -> bool:
+    """Whether to add up tallies over the union of their pairs as tables: small ones, and those there are already."""
+    stages, _, states = tallies[0].shape
+    if stages * len(pairs) * states <= _SMALL:
+        return True
+    return all(tally._has_tables and len(tally.pairs) == len(pairs) for tally in tallies)
+
+
+def _own(array: Array) -> Array:
+    """Whoever could still write into it could undo the check."""
+    return array.copy() if array.flags.writeable else array
 
 
 __all__ = ["Pulls", "Tally"]

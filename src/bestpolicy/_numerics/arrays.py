@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array, issparse
 
+from bestpolicy._numerics.memory import usable_memory
 from bestpolicy.errors import InvalidInput
 
 FloatArray = NDArray[np.float64]
@@ -23,8 +24,10 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 Array = TypeVar("Array", bound=np.ndarray[Any, Any])
 Matrix: TypeAlias = Any  # a 2-d NumPy array or a SciPy sparse array: both know @, T, * (by entries) and indices
+Sparse: TypeAlias = tuple[Any, ...]  # SciPy sparse arrays, one for each stage
 
-_LARGE = 2**16  # entries below which a dense product is over before a sparse one has begun
+LARGEST_TABLE = 2**27  # entries of an array, 1 GiB, that is made where a sparse one would do
+LARGE = 2**16  # entries below which a dense product is over before a sparse one has begun
 _FEW = 0.05  # share of non-zero entries up to which the sparse one wins
 
 
@@ -86,6 +89,14 @@ def enough_memory(what: str, needed: int) -> Iterator[None]:
         raise InvalidInput(f"{what} takes more memory than this process can get{least}. Give it more.") from None
 
 
+def require_table(what: str, entries: int) -> None:
+    """Raise InvalidInput if a table of so many numbers is more than can be worked with."""
+    if entries > LARGEST_TABLE and entries > usable_memory() // 128:
+        raise InvalidInput(
+            f"{what}, would take {readable_size(8 * entries)} of memory. Use what works on the cells that occurred."
+        )
+
+
 def readable_size(size: int) -> str:
     """Return a number of bytes as people write it."""
     return f"{size / 2**30:.3g} GiB" if size >= 2**29 else f"{size / 2**20:.3g} MiB"
@@ -100,7 +111,7 @@ def frozen(array: Array) -> Array:
 
 def compact(matrix: FloatArray) -> Matrix:
     """Return a matrix in the form in which products with it are cheapest: sparse if large and mostly zeros."""
-    if matrix.size < _LARGE or np.count_nonzero(matrix) > _FEW * matrix.size:
+    if matrix.size < LARGE or np.count_nonzero(matrix) > _FEW * matrix.size:
         return matrix
     return csr_array(matrix)
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.design import Design, g_optimal_design
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
@@ -58,6 +59,8 @@ class Task:
         The only randomness that the algorithm may use.
     own_data : Tally, optional
         Samples from elsewhere.
+    start : array (S,), optional
+        The claim is about this distribution over states; about every state by default.
     reward_scale : float
         The user's unit of reward in the problem's, for parameters that users give in their own.
     memory : iterator of Remembered
@@ -71,6 +74,7 @@ class Task:
     own_data: Tally | None = None
     reward_scale: float = 1.0
     memory: Iterator[Remembered] = field(default_factory=lambda: iter(()))
+    start: FloatArray | None = None
 
     def recall(self) -> Remembered | None:
         """Return what was decided before the next request; None where the run has not yet been.

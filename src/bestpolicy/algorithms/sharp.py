@@ -7,8 +7,9 @@
         else repeat: sample in exactly its proportions and look (Theorem U), until ε is certified or its looks are over
     until the certified ε is at most the asked one
 
-The e-th lag that looks spends 0.65·0.35^(e-1)·δ, which sums to δ; its looks are free. Every look states an ε that holds,
-all of them together with probability 1 - δ, so a run may be stopped at any moment and has the best of them.
+The e-th lag that looks spends 0.65·0.35^(e-1)·δ, which sums to δ; its looks are free. Every look states an ε that
+holds, all of them together with probability 1 - δ, so a run may be stopped at any moment and has the best of them. The
+claim is about every state, or about one start (a state or a distribution), which needs fewer samples.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
-from bestpolicy.stopping.tables.lag import Lag
+from bestpolicy.stopping.tables.lag import PLANNED, Lag
 from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
@@ -42,7 +43,7 @@ class Sharp:
         setting="discounted or episodic",
         features="tabular",
         assumption="",
-        guarantee="within ε of optimal in every state",
+        guarantee="an ε for the policy at every check, and within the asked ε of optimal in every state at the end",
         complexity="Σ_k l·v_k·|y_k|²/tol² to first order, l = log(1/δ) without a union over pairs",
         constants="own proof, empirical Bernstein by betting",
         reference="bestpolicy, Theorem U (stopping/tables/look.py)",
@@ -50,10 +51,13 @@ class Sharp:
     )
     anytime: ClassVar[bool] = False  # a look needs exactly its planned counts
     takes_own_data: ClassVar[bool] = True
+    takes_start: ClassVar[bool] = True
 
     def unsuitable(self, problem: Problem) -> str:
         """Tables only."""
-        return "" if problem.is_tabular else "its features are not one-hot; use 'tight' or 'adaptive'."
+        return (
+            "" if getattr(problem, "is_tabular", True) else "its features are not one-hot; use 'tight' or 'adaptive'."
+        )
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """Nothing can be said from the gap alone."""
@@ -67,6 +71,7 @@ class Sharp:
             if known is None:
                 course.look()
                 decided = {} if course.over else course.decide()
+                course.expect(decided)
             else:
                 course.recall(known.check)
                 decided = known.decided
@@ -85,7 +90,8 @@ class _Course:
     def __init__(self, task: Task) -> None:
         problem = task.problem
         self.problem, self.epsilon, self.delta = problem, task.epsilon, task.delta
-        self.table = Table(problem.states, problem.pairs // problem.actions, problem.discount, problem.horizon)
+        state = problem.pairs // problem.actions
+        self.table = Table(problem.states, state, problem.discount, problem.horizon, task.start)
         self.past = TableSamples.none(self.table.pairs)
         if task.own_data is not None:
             self.past = self.past + samples_of(problem, task.own_data)
@@ -111,6 +117,15 @@ class _Course:
         share = _FIRST_SHARE * _NEXT_SHARE**self.lags * self.delta
         plan = plan_lag(self.table, past, self.epsilon, share, np.random.default_rng([self.seed, self.plans]))
         return {"lag": vars(plan)} if isinstance(plan, Lag) else {"pilot": plan}
+
+    def expect(self, decided: dict[str, Any]) -> None:
+        """Say with the check how many samples the run should need in all, once a lag is planned."""
+        lag, place = (Lag(**decided["lag"]), 0) if "lag" in decided else (self.lag, self.place)
+        if self.check is None or self.over or lag is None or "pilot" in decided:
+            return
+        have = 0 if place == 0 else int(lag.looks[place - 1])
+        ahead = max(PLANNED, int(lag.looks[place])) - have
+        self.check = replace(self.check, forecast=float(self.samples + ahead * int(lag.unit.sum())))
 
     def begin(self, decided: dict[str, Any]) -> None:
         """Take up what was decided."""
@@ -148,7 +163,7 @@ class _Course:
         rule = _RULE[self.problem.horizon is not None]
         check = Check(rounds, self.samples, policy, 0.0, 1.0, False, inf, gap, rule)
         if self.check is not None and self.check.epsilon < inf:
-            check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap)
+            check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap, forecast=nan)
         if self.lag is not None:
             verdict = look(self.table, self.lag, self.fresh, int(self.lag.looks[self.place - 1]))
             if verdict.epsilon < check.epsilon:
@@ -176,14 +191,12 @@ class _Course:
 
 def samples_of(problem: Problem, tally: Tally) -> TableSamples:
     """Return a tally as sums over the problem's pairs, stage after stage."""
-    stage, column, state = np.nonzero(tally.next_counts)
-    cells = (stage, column, state)
-    place = np.searchsorted(problem.pairs, tally.pairs)
-    pairs = len(problem.pairs)
+    row, state = np.divmod(tally.cells, problem.states)
+    stage, column = np.divmod(row, max(1, len(tally.pairs)))
+    place, pairs = np.searchsorted(problem.pairs, tally.pairs), len(problem.pairs)
     squares = np.zeros((problem.stages, pairs))
     squares[:, place] = tally.squared_rewards
-    pair = stage * pairs + place[column]
-    return TableSamples.of(pair, state, tally.next_counts[cells], tally.next_rewards[cells], squares.ravel())
+    return TableSamples.of(stage * pairs + place[column], state, tally.counts, tally.rewards, squares.ravel())
 
 
 def played(problem: Problem, policy: np.ndarray[Any, Any]) -> Any:

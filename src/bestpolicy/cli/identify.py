@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from bestpolicy._numerics.inputs import whole
 from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, require_proof
 from bestpolicy.cli import options
 from bestpolicy.cli.console import INTERRUPTED, UNCERTIFIED, echo_json, notes, output, say
@@ -38,6 +39,11 @@ _STATES_SHOWN = 25
 @click.option(
     "--seed", type=options.a_count(0), help="The same seed gives the same answer.  [default: drawn and printed]"
 )
+@click.option(
+    "--start",
+    type=options.Checked("start", lambda name, text: text if text == "uniform" else whole(name, int(text), 0)),
+    help="Claim something of this start state only, or of 'uniform' ones; for sharp.  [default: every state]",
+)
 @options.max_samples
 @options.max_seconds
 @options.rewards
@@ -60,6 +66,8 @@ def identify(
     if name != _NAME and store is None:
         raise InvalidInput("--name names the study in a file. Give the file, too: --store FILE.")
     mdp, max_seconds, as_json = load_model(model), how.pop("max_seconds"), how.pop("as_json")
+    if how["start"] == "uniform":
+        how["start"] = [1 / mdp.problem.states] * mdp.problem.states
     method = find_algorithm(how["algorithm"], mdp.problem)
     _warn_of_small_budget(notes(), mdp, method, how["epsilon"], how["delta"], how["max_samples"])
     if certificate is not None:

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, enough_memory
+from bestpolicy._numerics.arrays import FloatArray, Sparse, enough_memory
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.design import g_optimal_design, rank_reduction, whiten
 from bestpolicy.design.whitening import whitening_transform
@@ -67,20 +67,26 @@ class Finding:
 def check_features(problem: Problem) -> list[Finding]:
     """Check what can be known before any sample: rank and all-ones."""
     if problem not in _FEATURE_FINDINGS:
-        with enough_memory("examining the features", problem.features.nbytes), one_thread():
-            _FEATURE_FINDINGS[problem] = _examine_features(problem)
+        if problem.is_tabular:  # a coordinate for each pair: whatever is wanted of a pair is linear
+            _FEATURE_FINDINGS[problem] = _feature_findings(problem, problem.dimension, np.zeros(1))
+        else:
+            with enough_memory("examining the features", problem.features.nbytes), one_thread():
+                _FEATURE_FINDINGS[problem] = _examine_features(problem)
     return list(_FEATURE_FINDINGS[problem])
 
 
 def _examine_features(problem: Problem) -> list[Finding]:
-    features, d = problem.pair_features, problem.dimension
+    features = problem.pair_features
     try:
         transform, _ = whitening_transform(features)
     except InvalidInput:
         features = features @ rank_reduction(features)
         transform, _ = whitening_transform(features)
-    rank = features.shape[1]
-    misfit = np.abs(_residual_of_ones(features, transform))
+    return _feature_findings(problem, features.shape[1], np.abs(_residual_of_ones(features, transform)))
+
+
+def _feature_findings(problem: Problem, rank: int, misfit: FloatArray) -> list[Finding]:
+    d = problem.dimension
     basis = "Express those of the allowed pairs in a basis of their span: features @ rank_reduction(features[mask])"
     distance = "distance of all-ones from the span of the features"
     append = "No linear MDP has these features; append a constant feature, or make each φ(s,a) sum to 1."
@@ -99,8 +105,13 @@ def _residual_of_ones(features: FloatArray, transform: FloatArray) -> FloatArray
     return residual
 
 
-def check_model(problem: Problem, theta: FloatArray, mu: FloatArray) -> list[Finding]:
-    """Check that (θ, μ) with these features is a linear MDP; θ is (stages, d), μ is (stages, S, d)."""
+def check_model(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse) -> list[Finding]:
+    """Check that (θ, μ) with these features is a linear MDP; θ is (stages, d), μ is (stages, S, d).
+
+    Of a tabular problem μ may be a tuple of sparse (S, d), one for each stage.
+    """
+    if isinstance(mu, tuple):
+        return _examine_table(problem, theta, mu)
     with enough_memory("examining the model", problem.features.nbytes + mu.nbytes), one_thread():
         return _examine_model(problem, theta, mu)
 
@@ -108,8 +119,27 @@ def check_model(problem: Problem, theta: FloatArray, mu: FloatArray) -> list[Fin
 def _examine_model(problem: Problem, theta: FloatArray, mu: FloatArray) -> list[Finding]:
     features = problem.pair_features
     sums = np.abs(features @ mu.sum(axis=1).T - 1.0)
-    rewards = features @ theta.T
-    lowest, lowest_at, lowest_stage = _smallest_probability(problem, mu)
+    return _model_findings(problem, sums, features @ theta.T, _smallest_probability(problem, mu))
+
+
+def _examine_table(problem: Problem, theta: FloatArray, mu: Sparse) -> list[Finding]:
+    columns = problem.columns
+    if columns is None:
+        raise InvalidInput("a sparse mu needs one-hot features. Give it as an array.")
+    steps = {id(one): one for one in mu}  # most tables are the same at every step
+    sums = {key: np.abs(one.sum(axis=0) - 1.0)[columns] for key, one in steps.items()}
+    lowest = {key: one.min(axis=0).toarray().ravel()[columns] for key, one in steps.items()}
+    least = [float(lowest[id(one)].min()) for one in mu]
+    stage = int(np.argmin(least))
+    smallest = (least[stage], int(lowest[id(mu[stage])].argmin()), stage)
+    return _model_findings(problem, np.stack([sums[id(one)] for one in mu], axis=1), theta[:, columns].T, smallest)
+
+
+def _model_findings(
+    problem: Problem, sums: FloatArray, rewards: FloatArray, smallest: tuple[float, int, int]
+) -> list[Finding]:
+    """Judge distances of the sums of rows from 1 (n, stages), mean rewards (n, stages) and the least probability."""
+    lowest, lowest_at, lowest_stage = smallest
     row_sums = "largest |sum of a row of transition probabilities - 1|"
     rescale = "Rescale mu so that φ(s,a)·Σ mu = 1 for every pair."
     correct = "Correct mu: φ(s,a)·mu(s') must not be negative."

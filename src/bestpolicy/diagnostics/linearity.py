@@ -228,7 +228,7 @@ def check_linearity(problem: Problem, tally: Tally, *, level: float = 0.01) -> L
     number("level", level, above=0, below=1)
     of_type("problem", problem, Problem)
     of_type("tally", tally, Tally)
-    if tally.next_counts.shape != (problem.stages, len(tally.pairs), problem.states):
+    if tally.shape != (problem.stages, len(tally.pairs), problem.states):
         raise InvalidInput("the tally does not belong to this problem: its numbers of steps or states differ.")
     if not np.isin(tally.pairs, problem.pairs).all():
         raise InvalidInput("the tally has samples of a pair that is not allowed.")

@@ -1,9 +1,13 @@
 """Model files: one ``.npz`` of plain arrays, never a pickle, so that loading a stranger's file runs no code.
 
-Keys: features (S, A, d); discount or horizon; optionally mask (S, A), theta ((d,) or (H, d)) and mu ((S, d) or
-(H, S, d)). A small file may unpack to anything, so the names, types and shapes that it declares are weighed before any
-array is made: memory is limited to `max_bytes`, else to the environment variable BESTPOLICY_MAX_MODEL_BYTES, else to
-1 GiB, and the work of checking the model in proportion.
+Keys: features (S, A, d), or table (2,), the numbers of states and actions, if every pair has a coordinate of its own;
+discount or horizon; optionally mask (S, A), theta ((d,) or (H, d)) and mu ((S, d) or (H, S, d)). A sparse μ has three
+keys instead: probabilities and next_states (n,), those of each coordinate one after the other, and ends (m, d + 1),
+where those of each begin and end; m is 1, if all steps are alike, or H.
+
+A small file may unpack to anything, so the names, types and shapes that it declares are weighed before any array is
+made: memory is limited to `max_bytes`, else to the environment variable BESTPOLICY_MAX_MODEL_BYTES, else to 1 GiB, and
+the work of checking the model in proportion.
 """
 
 from __future__ import annotations
@@ -18,15 +22,18 @@ from os import PathLike
 from typing import Any, BinaryIO
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from bestpolicy._numerics.arrays import FloatArray, enough_memory, frozen, readable_size
+from bestpolicy._numerics.arrays import FloatArray, Sparse, enough_memory, frozen, readable_size
 from bestpolicy._numerics.inputs import file_path, whole
 from bestpolicy.errors import BestPolicyError, InvalidInput, did_you_mean
 from bestpolicy.problem.problem import Problem
 
 LIMIT = "BESTPOLICY_MAX_MODEL_BYTES"  # the environment variable
 _LIMIT = 2**30
-_KEYS = ("features", "theta", "mu", "discount", "horizon", "mask")
+_SPARSE = ("probabilities", "next_states", "ends")
+_KEYS = ("features", "theta", "mu", "discount", "horizon", "mask", "table", *_SPARSE)
+_BYTES_A_PAIR = 32  # that a table takes
 _OPERATIONS_A_BYTE = 2**11  # of the limit: minutes of checks at 1 GiB
 _LONGEST_READ = 2**20  # of what is packed: NumPy reads less at a time, and no list of six members is as long
 _LONGEST_HEADER = 2**13  # of an array; NumPy's own have 128 bytes
@@ -34,7 +41,7 @@ _LONGEST_HEADER = 2**13  # of an array; NumPy's own have 128 bytes
 
 def read_arrays(
     path: str | PathLike[str], max_bytes: int | None = None
-) -> tuple[Problem, FloatArray | None, FloatArray | None]:
+) -> tuple[Problem, FloatArray | None, FloatArray | Sparse | None]:
     """Read a problem and, if the file has them, θ and μ."""
     name, limit = file_path("path", path), _limit(max_bytes)
     if os.path.isdir(name):
@@ -47,7 +54,7 @@ def read_arrays(
 
 def from_file(
     file: BinaryIO, path: str, max_bytes: int | None = None
-) -> tuple[Problem, FloatArray | None, FloatArray | None]:
+) -> tuple[Problem, FloatArray | None, FloatArray | Sparse | None]:
     """Read a problem and, if it has them, θ and μ from an open file; `path` is its name in messages."""
     limit = _limit(max_bytes)
     with _one_error(path):
@@ -56,19 +63,22 @@ def from_file(
         archive = zipfile.ZipFile(_Frugal(file))
         members = _members(archive, path)
         shapes = {key: _declared_shape(archive, member, f"{key} in {path}") for key, member in members.items()}
-        with enough_memory(f"reading {path}", _require_within(limit, path, shapes)):
+        table = _table(_array(archive, members["table"]), path) if "table" in members else None
+        with enough_memory(f"reading {path}", _require_within(limit, path, shapes, table)):
             arrays = {key: frozen(_array(archive, member)) for key, member in members.items()}
-            problem = Problem(
-                arrays["features"],
-                discount=_scalar(path, arrays, "discount"),
-                horizon=_scalar(path, arrays, "horizon"),
-                mask=arrays.get("mask"),
-            )
-    return problem, arrays.get("theta"), arrays.get("mu")
+            known: dict[str, Any] = {key: _scalar(path, arrays, key) for key in ("discount", "horizon")}
+            known["mask"] = arrays.get("mask")
+            problem = Problem(arrays["features"], **known) if table is None else Problem.tabular(*table, **known)
+            mu = _sparse_mu(problem, arrays, path) if _SPARSE[0] in arrays else arrays.get("mu")
+    return problem, arrays.get("theta"), mu
 
 
 def write_arrays(
-    path: str | PathLike[str], problem: Problem, *, theta: FloatArray | None = None, mu: FloatArray | None = None
+    path: str | PathLike[str],
+    problem: Problem,
+    *,
+    theta: FloatArray | None = None,
+    mu: FloatArray | Sparse | None = None,
 ) -> None:
     """Write a problem and, if given, θ and μ."""
     write_file(path, to_bytes(problem, theta=theta, mu=mu))
@@ -87,9 +97,13 @@ def write_file(path: str | PathLike[str], content: bytes) -> None:
         ) from None
 
 
-def to_bytes(problem: Problem, *, theta: FloatArray | None = None, mu: FloatArray | None = None) -> bytes:
+def to_bytes(problem: Problem, *, theta: FloatArray | None = None, mu: FloatArray | Sparse | None = None) -> bytes:
     """Return the content of a model file."""
-    arrays: dict[str, Any] = {"features": problem.features}
+    arrays: dict[str, Any] = {}
+    if problem.given_features is None:
+        arrays["table"] = np.array(problem.mask.shape, np.int64)
+    else:
+        arrays["features"] = problem.given_features
     if problem.discount is not None:
         arrays["discount"] = np.float64(problem.discount)
     if problem.horizon is not None:
@@ -97,10 +111,40 @@ def to_bytes(problem: Problem, *, theta: FloatArray | None = None, mu: FloatArra
     if not problem.mask.all():
         arrays["mask"] = problem.mask
     if theta is not None and mu is not None:
-        arrays |= {"theta": theta, "mu": mu}
+        arrays |= {"theta": theta} | (_sparse_arrays(mu) if isinstance(mu, tuple) else {"mu": mu})
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
+
+
+def _sparse_arrays(mu: Sparse) -> dict[str, Any]:
+    """Return the arrays of a sparse μ; of equal steps only one is kept."""
+    steps = [one.T.tocsr() for one in (mu[:1] if all(one is mu[0] for one in mu) else mu)]
+    begins = np.cumsum([0, *(step.nnz for step in steps)])[:-1]
+    return {
+        "probabilities": np.concatenate([step.data for step in steps]),
+        "next_states": np.concatenate([step.indices for step in steps]).astype(np.int64),
+        "ends": np.stack([begin + step.indptr.astype(np.int64) for begin, step in zip(begins, steps, strict=True)]),
+    }
+
+
+def _sparse_mu(problem: Problem, arrays: dict[str, Any], path: str) -> Sparse:
+    """Return the sparse μ of each step, (S, d)."""
+    data, indices, ends = (arrays[key] for key in _SPARSE)
+    shape = (problem.dimension, problem.states)
+    right = data.ndim == 1 and data.shape == indices.shape and ends.ndim == 2 and ends.shape[1] == shape[0] + 1
+    if not right or len(ends) not in (1, problem.stages) or any(a.dtype.kind not in "iu" for a in (indices, ends)):
+        raise InvalidInput(f"{path}: probabilities (n,), next_states (n,) and ends (1 or steps, d + 1) do not fit.")
+    flat = ends.reshape(-1)
+    joined = (ends[1:, 0] == ends[:-1, -1]).all() and flat[0] == 0 and flat[-1] == len(data)
+    if not joined or (np.diff(flat) < 0).any() or indices.min(initial=0) < 0 or indices.max(initial=0) >= shape[1]:
+        raise InvalidInput(f"{path}: next_states must be states, and ends must cut them into those of each coordinate.")
+    steps = []
+    for row in ends.astype(np.int64):
+        some = slice(int(row[0]), int(row[-1]))
+        rows = (data[some].astype(np.float64), indices[some].astype(np.int64), row - row[0])
+        steps.append(csr_array(rows, shape=shape).T)
+    return tuple(steps) if len(steps) == problem.stages else tuple(steps * problem.stages)
 
 
 @contextmanager
@@ -125,9 +169,18 @@ def _members(archive: zipfile.ZipFile, path: str) -> dict[str, zipfile.ZipInfo]:
         raise InvalidInput(f"{path} has an unknown key {unknown[0]!r:.80}. Expected {', '.join(_KEYS)}.{hint}")
     if len(members) < len(archive.infolist()):
         raise InvalidInput(f"{path} has two arrays of the same name. Save each once, with numpy.savez.")
-    if "features" not in members:
-        raise InvalidInput(f"{path} lacks the key 'features' (S, A, d). It has: {', '.join(members) or 'nothing'}.")
+    if ("features" in members) == ("table" in members):
+        wrong = "has both features and table. Keep one" if "table" in members else "lacks the key 'features' (S, A, d)"
+        raise InvalidInput(f"{path} {wrong}. It has: {', '.join(members) or 'nothing'}.")
+    if 0 < len(members.keys() & {*_SPARSE}) < len(_SPARSE) or ("mu" in members and _SPARSE[0] in members):
+        raise InvalidInput(f"{path} must have mu, or all of {', '.join(_SPARSE)}. It has: {', '.join(members)}.")
     return members
+
+
+def _table(sizes: Any, path: str) -> tuple[int, int]:
+    if sizes.shape != (2,) or sizes.dtype.kind not in "iu" or sizes.min() < 1:
+        raise InvalidInput(f"table in {path} must be the numbers of states and actions, two whole numbers.")
+    return int(sizes[0]), int(sizes[1])
 
 
 class _Frugal:
@@ -163,11 +216,16 @@ def _declared_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str
     return tuple(shape)
 
 
-def _require_within(limit: int, path: str, shapes: dict[str, tuple[int, ...]]) -> int:
+def _require_within(limit: int, path: str, shapes: dict[str, tuple[int, ...]], table: tuple[int, int] | None) -> int:
     """Return how many bytes a model takes; raise InvalidInput if they, or the work of checking it, are too many."""
-    *pairs, dimension = shapes["features"] or (1,)
-    needed = 8 * (sum(map(prod, shapes.values())) + dimension**2)
-    operations = prod(pairs) * dimension * (dimension + prod(shapes.get("mu", ())[:-1]))
+    entries = sum(map(prod, shapes.values()))
+    if table is None:
+        *pairs, dimension = shapes["features"] or (1,)
+        needed = 8 * (entries + dimension**2)
+        operations = prod(pairs) * dimension * (dimension + prod(shapes.get("mu", ())[:-1]))
+    else:
+        needed = 24 * entries + _BYTES_A_PAIR * prod(table)
+        operations = 100 * (entries + prod(table))
     if needed > limit or operations > _OPERATIONS_A_BYTE * limit:
         least = max(needed, -(-operations // _OPERATIONS_A_BYTE))
         raise InvalidInput(

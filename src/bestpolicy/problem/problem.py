@@ -10,26 +10,44 @@ stage that leads back to itself, an episodic problem has H stages, each leading 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 
-from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, Matrix, as_floats, as_numbers, compact, frozen
+from bestpolicy._numerics.arrays import (
+    LARGE,
+    LARGEST_TABLE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Matrix,
+    as_floats,
+    as_numbers,
+    axes_of,
+    compact,
+    frozen,
+    readable_size,
+)
 from bestpolicy._numerics.inputs import as_float, number, shown, whole
 from bestpolicy._numerics.memory import about, usable_memory
 from bestpolicy.errors import InvalidInput
 
 HUGE = 1e100  # squares of such numbers, and of their inverses, are numbers still
 _DENSE_STATES = 200  # states up to which looks keep tables of transition probabilities
+_NUMBERS_A_PAIR = 64  # that a look takes for each step of a table
 _LONGEST_LOOK = 60  # seconds; a run has a hundred looks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """Features, discount or horizon, and the actions that are allowed.
+
+    A finite problem whose pairs share nothing (`is_tabular`) needs no features: see `Problem.tabular`.
 
     Parameters
     ----------
@@ -43,10 +61,11 @@ class Problem:
         True where the action is allowed; every state needs one. All are allowed by default.
     """
 
-    features: FloatArray
     discount: float | None
     horizon: int | None
     mask: BoolArray
+    dimension: int
+    given_features: FloatArray | None  # None if there is no array of them
 
     def __init__(
         self,
@@ -61,10 +80,46 @@ class Problem:
             raise InvalidInput(f"features must not be empty. Got shape {checked.shape} instead.")
         allowed = _checked_mask(mask, checked.shape[:2])
         _require_finite_features(checked, allowed)
-        object.__setattr__(self, "features", checked)
+        self._set(discount, _checked_horizon(horizon, _numbers_a_step(*checked.shape)), allowed, checked)
+
+    def _set(
+        self, discount: float | None, horizon: int | None, mask: BoolArray, features: FloatArray | None = None
+    ) -> None:
+        dimension = int(np.count_nonzero(mask)) if features is None else int(features.shape[2])
         object.__setattr__(self, "discount", _checked_discount(discount, horizon))
-        object.__setattr__(self, "horizon", _checked_horizon(horizon, *checked.shape))
-        object.__setattr__(self, "mask", allowed)
+        object.__setattr__(self, "horizon", horizon)
+        object.__setattr__(self, "mask", mask)
+        object.__setattr__(self, "dimension", dimension)
+        object.__setattr__(self, "given_features", features)
+
+    @classmethod
+    def tabular(
+        cls,
+        states: int,
+        actions: int,
+        *,
+        discount: float | None = None,
+        horizon: int | None = None,
+        mask: ArrayLike | None = None,
+    ) -> Problem:
+        """Return the problem in which each allowed pair has a coordinate of its own, in the order of `pairs`.
+
+        It is the problem of one-hot features, and has their fingerprint, but takes memory for the pairs alone.
+
+        Parameters
+        ----------
+        states, actions : int
+            How many there are.
+        discount, horizon, mask
+            As in `Problem`.
+        """
+        shape = whole("states", states, 1), whole("actions", actions, 1)
+        if shape[0] * shape[1] > LARGEST_TABLE:
+            raise InvalidInput(f"states x actions must be {LARGEST_TABLE} at most. Got {about(shape[0] * shape[1])}.")
+        problem = object.__new__(cls)
+        steps = _checked_horizon(horizon, _NUMBERS_A_PAIR * shape[0] * shape[1])
+        problem._set(discount, steps, _checked_mask(mask, shape))
+        return problem
 
     def __repr__(self) -> str:
         states = f"{self.states} state" + "s" * (self.states > 1)
@@ -74,17 +129,49 @@ class Problem:
     @property
     def states(self) -> int:
         """Number of states S."""
-        return int(self.features.shape[0])
+        return int(self.mask.shape[0])
 
     @property
     def actions(self) -> int:
         """Number of actions A."""
-        return int(self.features.shape[1])
+        return int(self.mask.shape[1])
+
+    @cached_property
+    def features(self) -> FloatArray:
+        """φ(s, a), (S, A, d); those of `Problem.tabular` are made when asked for, unless they are too large."""
+        if self.given_features is not None:
+            return self.given_features
+        if self._is_large:
+            raise InvalidInput(
+                f"one-hot features of {self.dimension:,} pairs would take "
+                f"{readable_size(8 * self.mask.size * self.dimension)} of memory. Algorithms that work in R^d (gss, "
+                "gss-e, tight, adaptive and most competitors) need them; 'sharp' works on the table itself."
+            )
+        features = np.zeros((self.mask.size, self.dimension))
+        features[self.pairs, np.arange(self.dimension)] = 1.0
+        return frozen(features.reshape(*self.mask.shape, self.dimension))
 
     @property
-    def dimension(self) -> int:
-        """Dimension d of the features."""
-        return int(self.features.shape[2])
+    def _is_large(self) -> bool:
+        return self.mask.size * self.dimension > LARGEST_TABLE
+
+    @property
+    def is_tabular(self) -> bool:
+        """Whether the features are one-hot: every allowed pair has a coordinate of its own."""
+        return self.columns is not None
+
+    @cached_property
+    def columns(self) -> IntArray | None:
+        """Coordinates of the allowed pairs of a tabular problem, (n,), in the order of `pairs`; None for others."""
+        if self.given_features is None:
+            return frozen(np.arange(self.dimension))
+        if len(self.pairs) != self.dimension:
+            return None
+        rows = self.pair_features
+        found = axes_of(rows)
+        if found is None or not (rows[np.arange(self.dimension), found[0]] == 1.0).all():
+            return None
+        return frozen(found[0]) if len(np.unique(found[0])) == self.dimension else None
 
     @property
     def stages(self) -> int:
@@ -122,6 +209,10 @@ class Problem:
     @cached_property
     def matrix(self) -> Matrix:
         """Features of all pairs by flat index, shape (S·A, d), to multiply with: sparse where that is faster."""
+        if self.given_features is None and self.mask.size * self.dimension >= LARGE:
+            ends = np.concatenate([[0], np.cumsum(self.mask.reshape(-1))])
+            ones = np.ones(self.dimension), np.arange(self.dimension), ends
+            return csr_array(ones, shape=(self.mask.size, self.dimension))
         return compact(self.features.reshape(-1, self.dimension))
 
     @cached_property
@@ -130,6 +221,8 @@ class Problem:
 
         Such actions have the same value in every linear MDP; counted apart they would force the gap to 0.
         """
+        if self.is_tabular:
+            return self.mask
         probe = self.features @ np.random.default_rng(0).standard_normal(self.dimension)
         distinct = self.mask.copy()
         for later in range(1, self.actions):
@@ -145,10 +238,25 @@ class Problem:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that makes the problem, in hexadecimal."""
-        digest = sha256(f"{self.features.shape} {self.discount!r} {self.horizon!r} ".encode())
-        digest.update(np.ascontiguousarray(self.features).data)
+        is_table = self.given_features is None
+        kind = "table " if is_table and self._is_large else ""
+        shape = (*self.mask.shape, self.dimension)
+        digest = sha256(f"{kind}{shape} {self.discount!r} {self.horizon!r} ".encode())
+        if not kind:
+            for some in self._table_features() if is_table else [self.features]:
+                digest.update(np.ascontiguousarray(some).data)
         digest.update(np.ascontiguousarray(self.mask).data)
         return digest.hexdigest()
+
+    def _table_features(self) -> Iterator[FloatArray]:
+        """One-hot features of all pairs, a few rows at a time."""
+        step, first = max(1, 2**17 // self.dimension), 0
+        for start in range(0, self.mask.size, step):
+            allowed = self.mask.reshape(-1)[start : start + step]
+            rows, used = np.zeros((len(allowed), self.dimension)), int(np.count_nonzero(allowed))
+            rows[allowed, np.arange(first, first + used)] = 1.0
+            yield rows
+            first += used
 
     def pair(self, flat_index: int) -> tuple[int, int]:
         """(state, action) of a flat pair index."""
@@ -233,13 +341,17 @@ def _checked_discount(discount: float | None, horizon: int | None) -> float | No
     return number("discount", discount, above=0, below=1)
 
 
-def _checked_horizon(horizon: int | None, states: int, actions: int, dimension: int) -> int | None:
+def _numbers_a_step(states: int, actions: int, dimension: int) -> int:
+    """Numbers that a look at the samples takes for each step, as measured; no more than about."""
+    pairs, kernel = states * actions, states if states <= _DENSE_STATES else 0
+    return 3 * pairs * kernel + 4 * pairs * dimension + 32 * states * dimension + 40 * dimension**2
+
+
+def _checked_horizon(horizon: int | None, numbers_a_step: int) -> int | None:
     if horizon is None:
         return None
     steps = horizon if type(horizon) is int and horizon > 2**53 else whole("horizon", horizon, 1)
-    # Numbers and seconds that a look at the samples takes for each step, as measured; no more than about.
-    pairs, kernel = states * actions, states if states <= _DENSE_STATES else 0
-    numbers = 200 + 3 * pairs * kernel + 4 * pairs * dimension + 32 * states * dimension + 40 * dimension**2
+    numbers = 200 + numbers_a_step
     nanoseconds = 60_000 + 20 * numbers
     longest = min(usable_memory() // (8 * numbers), _LONGEST_LOOK * 10**9 // nanoseconds)
     if steps > max(1, longest):

@@ -46,7 +46,8 @@ def headline(account: Account, lower_bound: float | None = None) -> str:
         floor_ = f"; no algorithm could do with fewer than {count(floor(lower_bound))} on average"
     if account.rule == "no state has two distinct actions":
         return "Every policy is optimal: no state has two distinct actions."
-    promise = f"{quality(account.epsilon)} with probability at least {percent(account.settings.delta)}"
+    sure = percent(account.settings.delta)
+    promise = f"{quality(account.epsilon)} {account.settings.where} with probability at least {sure}"
     if account.warnings:
         promise += ", if the warning below can be dismissed"
     if account.certified:

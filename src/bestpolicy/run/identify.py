@@ -11,6 +11,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.inputs import function, number, whole
 from bestpolicy._numerics.reproducible import one_thread
@@ -45,6 +46,7 @@ def identify(
     calls_per_query: int | None = None,
     query_seconds: float | None = None,
     own_data: Tally | None = None,
+    start: int | ArrayLike | None = None,
     diagnose: int | None = None,
     progress: Callable[[Study], None] | None = None,
 ) -> Result:
@@ -76,6 +78,8 @@ def identify(
         restarted by its nanny) and the query tried again.
     own_data : Tally, optional
         Samples from elsewhere, of pairs chosen without regard to outcomes; see `Study`.
+    start : int or array (S,), optional
+        Claim something of this start state, or of this distribution over states, only; see `Study`.
     diagnose : int, optional
         First simulate this many times each of up to 500 pairs, and test whether rewards and transitions are linear in
         the features at all; if not, the result carries a warning. These calls come on top of `samples`.
@@ -110,6 +114,7 @@ def identify(
         name=name,
         units=Units.of(model),
         own_data=own_data,
+        start=start,
     )
     with closing(study):
         if diagnose is not None:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import Sparse
 from bestpolicy._numerics.inputs import choice
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
@@ -52,6 +53,8 @@ class ExactSimulator:
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
         require_pulls(pulls, self.problem, rng)
+        if self.mdp.kernel is not None:
+            return self._sample_table(self.mdp.kernel, pulls, rng)
         counts = np.empty((*pulls.counts.shape, self.problem.states), np.int64)
         step = max(1, _ENTRIES // max(1, counts[0].size))
         for start in range(0, len(counts), step):
@@ -67,3 +70,30 @@ class ExactSimulator:
             sums = counts * means[:, :, None]
             squares = pulls.counts * means**2
         return Tally._trusted(pulls.pairs, counts, sums, squares)
+
+    def _sample_table(self, kernel: Sparse, pulls: Pulls, rng: np.random.Generator) -> Tally:
+        """Draw among the possible next states alone, for all pairs with equally many of them at once."""
+        shape = (*pulls.counts.shape, self.problem.states)
+        places = np.searchsorted(self.problem.pairs, pulls.pairs)
+        cells, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for stage, (rows, wanted) in enumerate(zip(kernel, pulls.counts, strict=True)):
+            begins = rows.indptr[places]
+            sizes = rows.indptr[places + 1] - begins
+            for size in np.unique(sizes):
+                some = np.flatnonzero(sizes == size)
+                entries = begins[some, None] + np.arange(size)
+                drawn = rng.multinomial(wanted[some], rows.data[entries])
+                following = (stage * shape[1] + some[:, None]) * shape[2] + rows.indices[entries]
+                cells.append(following[drawn > 0])
+                counts.append(drawn[drawn > 0])
+        cell, count = np.concatenate(cells), np.concatenate(counts)
+        order = np.argsort(cell)
+        cell, count = cell[order], count[order]
+        means, row = self._mean_rewards[:, pulls.pairs], cell // shape[2]
+        if self.rewards == "bernoulli":
+            paid = np.asarray(rng.binomial(count, means.reshape(-1)[row]), np.float64)
+            squares = np.bincount(row, weights=paid, minlength=means.size).astype(np.float64, copy=False)
+        else:
+            paid = count * means.reshape(-1)[row]
+            squares = (pulls.counts * means**2).reshape(-1)
+        return Tally._of_cells(shape, pulls.pairs, cell, count, paid, squares.reshape(means.shape))

@@ -113,11 +113,17 @@ class TransitionTable:
         """Draw the counts of the outcomes and add them up by next state."""
         rewards, successors = self.rewards[pulls.pairs], self.successors[pulls.pairs]
         drawn = rng.multinomial(pulls.counts, self.probabilities[pulls.pairs])
-        tally = Tally.empty(problem, pulls.pairs)
-        cells = np.arange(problem.stages)[:, None, None], np.arange(len(pulls.pairs))[:, None], successors
-        np.add.at(tally.next_counts, cells, drawn)
-        np.add.at(tally.next_rewards, cells, drawn * rewards)
-        return Tally(pulls.pairs, tally.next_counts, tally.next_rewards, (drawn * rewards**2).sum(axis=2))
+        stage, pair, outcome = np.nonzero(drawn)
+        counts = drawn[stage, pair, outcome]
+        return Tally._counted(
+            (problem.stages, len(pulls.pairs), problem.states),
+            pulls.pairs,
+            stage * len(pulls.pairs) + pair,
+            successors[pair, outcome],
+            counts,
+            counts * rewards[pair, outcome],
+            (drawn * rewards**2).sum(axis=2),
+        )
 
     def _of(self, live: BoolArray) -> BoolArray:
         """Spread a property of states over the rows; the end does not have it."""

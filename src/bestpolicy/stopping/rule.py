@@ -10,7 +10,7 @@ spends which share of δ is decided in `lags`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from math import inf, isfinite, isnan, nan
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -151,6 +151,8 @@ class Check:
         What a certificate needs to show it to others: the samples and all that was fixed before them.
     lag : int
         Number of the lag whose statement it is; 0 for a statement about all samples.
+    forecast : float
+        Simulator calls that the run is planned to need in all; nan if nothing is planned.
     """
 
     rounds: int
@@ -164,13 +166,15 @@ class Check:
     rule: str
     proof: Proof | None = field(default=None, repr=False)
     lag: int = 0
+    forecast: float = nan
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the check, ready for JSON (those that are not finite become None)."""
         numbers = {name: getattr(self, name) for name in ("statistic", "threshold", "epsilon", "gap")}
         finite = {name: float(value) if isfinite(value) else None for name, value in numbers.items()}
         known = {"rounds": self.rounds, "samples": self.samples, "passed": bool(self.passed), "rule": self.rule}
-        return known | finite | ({"lag": self.lag} if self.lag else {})
+        planned = {} if isnan(self.forecast) else {"forecast": self.forecast}
+        return known | finite | planned | ({"lag": self.lag} if self.lag else {})
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,10 @@
 """How many simulator calls will a run need in all?
 
-An algorithm with a formula (`predicted_samples`) is asked for it, at the gap that the last check has estimated. The
-others, whose cost depends on how errors cancel along trajectories, are judged by their trace: the statistic grows
-like a power of the number of samples, so the line through the last few checks on doubly logarithmic paper says where
-it will reach the threshold. Before some ε is certified the statistic says next to nothing, and neither do we.
+An algorithm that plans says it with its checks. One with a formula (`predicted_samples`) is asked for it, at the gap
+that the last check has estimated. The others, whose cost depends on how errors cancel along trajectories, are judged by
+their trace: the statistic grows like a power of the number of samples, so the line through the last few checks on
+doubly logarithmic paper says where it will reach the threshold. Before some ε is certified the statistic says next to
+nothing, and neither do we.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def forecast(settings: Settings, algorithm: Algorithm, problem: Problem, checks:
     last = checks[-1]
     if last.passed:
         return float(last.samples)
+    if isfinite(last.forecast):
+        return max(last.forecast, float(last.samples))
     gap = last.gap / settings.units.reward_scale
     predicted = algorithm.predicted_samples(problem, gap, settings.epsilon, settings.delta)
     if not isnan(predicted):

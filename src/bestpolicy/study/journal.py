@@ -22,7 +22,7 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.errors import BestPolicyError, StoreError
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import from_file
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally, are_cells
 from bestpolicy.stopping import Check
 from bestpolicy.study.result import Outcome
 from bestpolicy.study.settings import Settings
@@ -30,7 +30,7 @@ from bestpolicy.study.settings import Settings
 Row = tuple[str, bytes]
 
 _TALLY = b"tally 2\n"
-_LARGEST = 2**31  # bytes that the arrays of one tally may take
+_MOST = 2**62  # cells that a tally may have room for
 _DTYPES = ("<i8", "<f8", "|b1")
 _QUERY = 16  # bytes that say which query an answer belongs to, and which attempt at it
 
@@ -247,7 +247,7 @@ def _latest(contents: list[bytes]) -> list[dict[str, Any]]:
     return known
 
 
-_WHOLE, _REAL = ("rounds", "samples", "lag"), ("statistic", "threshold", "epsilon", "gap")
+_WHOLE, _REAL = ("rounds", "samples", "lag"), ("statistic", "threshold", "epsilon", "gap", "forecast")
 
 
 def _numbers(look: dict[str, Any]) -> dict[str, Any]:
@@ -284,11 +284,9 @@ def tally_to_bytes(tally: Tally) -> bytes:
     A mark, four whole numbers (stages, pairs, states, and cells in use), and then the arrays one after the other, all
     little-endian with eight bytes a number.
     """
-    cells = np.flatnonzero(tally.next_counts)
-    sizes = np.array([*tally.next_counts.shape, len(cells)], "<i8")
-    counts, rewards = tally.next_counts.ravel()[cells], tally.next_rewards.ravel()[cells]
-    whole = (array.astype("<i8", copy=False).tobytes() for array in (sizes, tally.pairs, cells, counts))
-    real = (array.astype("<f8", copy=False).tobytes() for array in (rewards, tally.squared_rewards))
+    sizes = np.array([*tally.shape, len(tally.cells)], "<i8")
+    whole = (array.astype("<i8", copy=False).tobytes() for array in (sizes, tally.pairs, tally.cells, tally.counts))
+    real = (array.astype("<f8", copy=False).tobytes() for array in (tally.rewards, tally.squared_rewards))
     return b"".join((_TALLY, *whole, *real))
 
 
@@ -304,7 +302,7 @@ def tally_from_bytes(data: bytes) -> Tally:
         whole = np.frombuffer(data, "<i8", pairs + 2 * used, start + 32).astype(np.int64)
         real = np.frombuffer(data, "<f8", used + stages * pairs, start + 32 + whole.nbytes).astype(np.float64)
         index, cells, counts = whole[:pairs], whole[pairs : pairs + used], whole[pairs + used :]
-        return _spread((stages, pairs, states), index, cells, counts, real[:used], real[used:])
+        return _of_cells((stages, pairs, states), index, cells, counts, real[:used], real[used:])
     except (ValueError, IndexError, EOFError, TypeError, OverflowError) as error:
         raise StoreError(f"a stored tally is damaged ({error}). Take a copy of the file that is whole.") from None
 
@@ -323,10 +321,10 @@ def samples_in(data: bytes) -> int:
 def _tally_of_the_first_version(data: bytes) -> Tally:
     buffer = io.BytesIO(data)
     shape, *arrays = (np.lib.format.read_array(buffer, allow_pickle=False) for _ in range(6))
-    return _spread(tuple(shape.tolist()), *arrays)
+    return _of_cells(tuple(shape.tolist()), *arrays)
 
 
-def _spread(
+def _of_cells(
     shape: tuple[int, ...],
     pairs: IntArray,
     cells: IntArray,
@@ -334,11 +332,12 @@ def _spread(
     rewards: FloatArray,
     squares: FloatArray,
 ) -> Tally:
-    if 16 * prod(shape) > _LARGEST:
-        raise ValueError(f"it would take {16 * prod(shape):.2g} bytes")
-    next_counts, next_rewards = np.zeros(shape, np.int64), np.zeros(shape)
-    next_counts.ravel()[cells], next_rewards.ravel()[cells] = counts, rewards
-    return Tally._trusted(pairs, next_counts, next_rewards, squares.reshape(shape[:2]))
+    stages, known, states = shape
+    if stages * known * states > _MOST:
+        raise ValueError(f"it would have {stages * known * states:.2g} cells")
+    if not len(pairs) == known or not are_cells(cells, shape):
+        raise ValueError("its cells are not in order")
+    return Tally._of_cells((stages, known, states), pairs, cells, counts, rewards, squares.reshape(stages, known))
 
 
 def policy_from_bytes(data: bytes) -> IntArray:

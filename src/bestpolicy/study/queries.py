@@ -100,9 +100,9 @@ def check_tally(problem: Problem, tally: Any) -> None:
     if not isinstance(tally, Tally):
         raise InvalidInput(f"an answer must be a Tally (see Tally.from_samples). Got {type(tally).__name__} instead.")
     shape = (problem.stages, len(tally.pairs), problem.states)
-    if tally.next_counts.shape != shape or tally.next_rewards.shape != shape:
+    if tally.shape != shape:
         raise InvalidInput(
-            f"the tally must have shape (stages, pairs, states) = {shape}. Got {tally.next_counts.shape} instead; "
+            f"the tally must have shape (stages, pairs, states) = {shape}. Got {tally.shape} instead; "
             "does it belong to another problem?"
         )
     allowed = problem.mask.ravel()

@@ -3,9 +3,9 @@
 Digits that are left out of a claim are never left out in its favour.
 
 >>> claim(0.284400378, 0.05)
-'within 0.2845 of optimal with probability at least 0.95'
+'within 0.2845 of optimal in every state with probability at least 0.95'
 >>> claim(0.0, 1e-9)
-'optimal with probability at least 0.999999999'
+'optimal in every state with probability at least 0.999999999'
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class Result:
     seconds : float
     checks : tuple of Check
         The trace of the run.
+    where : str
+        Where the claim holds: in every state, or from a start. A policy that is good from there may be bad elsewhere.
     warnings : tuple of str
         What casts doubt on the guarantee, such as data that are not linear in the features.
     origin : Origin, optional
@@ -92,6 +94,7 @@ class Result:
     checks: tuple[Check, ...]
     warnings: tuple[str, ...] = ()
     origin: Origin | None = None
+    where: str = "in every state"
 
     def __repr__(self) -> str:
         policy = np.array2string(self.policy, threshold=30, edgeitems=5).replace("\n", "")
@@ -129,6 +132,7 @@ class Result:
             "delta": self.delta,
             "certified": self.certified,
             "epsilon": _finite(self.epsilon),
+            "where": self.where,
             "outcome": str(self.outcome),
             "explanation": self.explanation,
             "policy": self.policy.tolist(),
@@ -146,12 +150,18 @@ class Result:
 
 
 def explain(
-    outcome: Outcome, last: Check | None, delta: float, max_samples: int | None, forecast: float, unfit: str = ""
+    outcome: Outcome,
+    last: Check | None,
+    delta: float,
+    max_samples: int | None,
+    forecast: float,
+    unfit: str = "",
+    where: str = "in every state",
 ) -> str:
     """Say why a run ended and what is known, in a sentence; `unfit` names a batch too large for the budget, if any."""
     known = inf if last is None else last.epsilon
     if outcome is Outcome.CERTIFIED and last is not None:
-        return f"The policy is {claim(known, delta)} ({last.rule})."
+        return f"The policy is {claim(known, delta, where)} ({last.rule})."
     calls = "1 simulator call" if max_samples == 1 else f"{max_samples} simulator calls"
     spent = f"{unfit} does not fit into the budget of {calls}" if unfit else f"The budget of {calls} is spent"
     why = {
@@ -163,7 +173,9 @@ def explain(
         Outcome.RUNNING: "The run is not over",
     }[outcome]
     certified = (
-        "nothing is certified so far" if known == inf else f"so far the policy is certified to be {quality(known)}"
+        "nothing is certified so far"
+        if known == inf
+        else f"so far the policy is certified to be {quality(known)} {where}"
     )
     if outcome is Outcome.NO_GUARANTEE:
         return f"{why}: nothing is certified."
@@ -175,9 +187,9 @@ def _finite(number: float) -> float | None:
     return float(number) if isfinite(number) else None
 
 
-def claim(epsilon: float, delta: float) -> str:
-    """State what is certified, and how surely."""
-    return f"{quality(epsilon)} with probability at least {confidence(delta)}"
+def claim(epsilon: float, delta: float, where: str = "in every state") -> str:
+    """State what is certified, where, and how surely."""
+    return f"{quality(epsilon)} {where} with probability at least {confidence(delta)}"
 
 
 def quality(epsilon: float) -> str:

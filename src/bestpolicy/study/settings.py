@@ -9,7 +9,10 @@ import secrets
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from bestpolicy._numerics.inputs import number, whole, word
+import numpy as np
+
+from bestpolicy._numerics.arrays import as_floats
+from bestpolicy._numerics.inputs import number, shown, whole, word
 from bestpolicy.errors import InvalidInput, StoreError
 from bestpolicy.problem.units import Units
 
@@ -28,6 +31,8 @@ class Settings:
         Drawn if not given.
     max_samples : int, optional
         Budget of simulator calls.
+    start : int or tuple of float, optional
+        The claim is about this start state, or about this distribution over states; about every state by default.
     calls_per_query : int, optional
         Largest number of calls of a query; any if not given.
     units : Units
@@ -53,6 +58,7 @@ class Settings:
     budgets: tuple[tuple[int, int | None], ...] = ()
     warnings: tuple[str, ...] = ()
     failures: int = 0
+    start: int | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         # Whatever was given, what is kept is of the right kind.
@@ -65,6 +71,7 @@ class Settings:
             calls_per_query=None if self.calls_per_query is None else whole("calls_per_query", self.calls_per_query, 1),
             budgets=tuple((first, limit) for first, limit in self.budgets) or ((0, self.max_samples),),
             warnings=tuple(self.warnings),
+            start=_start(self.start),
         )
 
     def _keep(self, **checked: Any) -> None:
@@ -74,6 +81,16 @@ class Settings:
     def budget_at(self, query: int) -> int | None:
         """Return the budget that was in force when a query was made; a batch that exceeds it was cut to fit."""
         return [limit for first, limit in self.budgets if first <= query][-1]
+
+    @property
+    def where(self) -> str:
+        """Where the claim holds, in words."""
+        if self.start is None:
+            return "in every state"
+        if isinstance(self.start, tuple):
+            return "on average over the start distribution"
+        names = self.units.states
+        return f"from state {names[self.start] if names and self.start < len(names) else self.start}"
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -99,6 +116,20 @@ class Settings:
             return cls(**listed | {"units": Units(**known["units"])})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise StoreError(f"stored settings are damaged ({error}). Take a copy of the file that is whole.") from None
+
+
+def _start(start: Any) -> int | tuple[float, ...] | None:
+    """Return a start state, or a distribution over states whose sum is 1 up to rounding."""
+    if start is None or isinstance(start, str | bytes):
+        if start is not None:
+            raise InvalidInput(f"start must be a state or a distribution over states. Got {shown(start)} instead.")
+        return None
+    if np.ndim(start) == 0:
+        return whole("start", start, 0)
+    chances = as_floats("start", start, ("states",))
+    if not ((chances >= 0).all() and abs(chances.sum() - 1) <= 1e-9):
+        raise InvalidInput("start must be a distribution over states: not negative, with sum 1.")
+    return tuple((chances / chances.sum()).tolist())
 
 
 _FAILED = "the simulator failed"

@@ -28,7 +28,9 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.inputs import file_path, whole, word
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
@@ -81,6 +83,9 @@ class Study:
     own_data : Tally, optional
         Samples from elsewhere, of pairs that were chosen without regard to outcomes (a log of transitions, say:
         `Tally.from_samples`). They help to certify, where the algorithm's rule allows it, and cost no samples.
+    start : int or array (S,), optional
+        Claim something of this start state, or of this distribution over states, and sample only what that needs
+        (algorithm "sharp"). A policy that is good from there may be bad elsewhere. Every state by default.
     """
 
     def __init__(
@@ -98,6 +103,7 @@ class Study:
         origin: dict[str, str] | None = None,
         units: Units | None = None,
         own_data: Tally | None = None,
+        start: int | ArrayLike | None = None,
         **gone: Any,
     ) -> None:
         if gone:
@@ -116,7 +122,9 @@ class Study:
             calls_per_query,
             units or Units(),
             origin or {},
+            start=start,  # type: ignore[arg-type]
         )
+        _require_start(problem, settings, found)
         self._set_up(problem, settings, found, name)
         if own_data is not None and not self.algorithm.takes_own_data:
             raise InvalidInput(
@@ -163,7 +171,8 @@ class Study:
         # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
         asked, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
         rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale))
-        self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, scale, memory))
+        begin = start_distribution(self.problem, self.settings)
+        self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, scale, memory, begin))
         if not (self.problem.distinct.sum(axis=1) > 1).any():
             self._record(_nothing_to_choose(self.problem))
             self.stop(Outcome.CERTIFIED)
@@ -421,7 +430,8 @@ class Study:
         last = self.checks[-1] if self.checks else None
         policy = last.policy if last else np.tile(self.problem.mask.argmax(axis=1), (self.problem.stages, 1))
         restored = self._run is None
-        explanation = explain(self.outcome, last, self.delta, self.max_samples, self.forecast(), self._unfit_batch())
+        forecast, where = self.forecast(), self.settings.where
+        explanation = explain(self.outcome, last, self.delta, self.max_samples, forecast, self._unfit_batch(), where)
         return Result(
             algorithm=self.algorithm.name,
             asked_epsilon=self.asked_epsilon,
@@ -441,6 +451,7 @@ class Study:
             seconds=time.monotonic() - self._started if self._seconds is None else self._seconds,
             checks=tuple(self.checks),
             warnings=self.warnings,
+            where=self.settings.where,
             origin=Origin(
                 self.problem,
                 self.settings,
@@ -562,6 +573,33 @@ class Study:
             self.checks[-1] = replace(self.checks[-1], proof=None)
         scale = self.units.reward_scale
         self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
+
+
+def start_distribution(problem: Problem, settings: Settings) -> FloatArray | None:
+    """Return the distribution over states that a claim is about; None if it is about every state."""
+    if settings.start is None:
+        return None
+    if isinstance(settings.start, tuple):
+        return np.array(settings.start)
+    single = np.zeros(problem.states)
+    single[settings.start] = 1.0
+    return single
+
+
+def _require_start(problem: Problem, settings: Settings, algorithm: Algorithm) -> None:
+    start = settings.start
+    if start is None:
+        return
+    if not getattr(algorithm, "takes_start", False):
+        raise InvalidInput(
+            f"start is not for algorithm {algorithm.name!r}, whose claims are about every state. Leave it out, or use "
+            "'sharp' (for problems whose pairs share no features)."
+        )
+    if (len(start) != problem.states) if isinstance(start, tuple) else (start >= problem.states):
+        raise InvalidInput(
+            f"start must be one of the states 0 to {problem.states - 1}, or a distribution over them. Got "
+            f"{f'{len(start)} numbers' if isinstance(start, tuple) else start} instead."
+        )
 
 
 def _settings_row(settings: Settings) -> tuple[str, bytes]:

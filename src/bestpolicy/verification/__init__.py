@@ -104,7 +104,7 @@ class Verification:
             return "NOT valid: " + "; ".join(self.reasons) + "."
         quality = "optimal" if self.epsilon == 0 else f"within {_up(self.epsilon):f} of optimal"
         sure = f"{_DOWN.subtract(Decimal(1), _up(self.delta)):f}"
-        confidence = "" if self.theorem == NO_CHOICE else f" with probability at least {sure}"
+        confidence = "" if self.theorem == NO_CHOICE else f" in every state with probability at least {sure}"
         loss = "" if self.true_loss is None else f"; its true loss in the given model is {self.true_loss:.6g}"
         missed = "" if self.missed_epsilon is None else f" (ε = {self.missed_epsilon:g} was asked, and not reached)"
         doubt = "".join(f" BUT IN DOUBT: {warning}" for warning in self.warnings)

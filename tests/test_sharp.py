@@ -1,0 +1,147 @@
+"""Algorithm sharp as users run it: on tables of all kinds, from a file, at a start, on every processor."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+import bestpolicy as bp
+from tests.kernels import outputs
+from tests.models import random_mdp, tabular_mdp
+
+RIVER = bp.instances.load("riverswim")
+EPISODIC = bp.instances.load("riverswim", horizon=4)
+
+
+def random_table(seed, states, **kind):
+    rng = np.random.default_rng(seed)
+    transitions = rng.dirichlet(np.ones(states), size=(states, 2))
+    return tabular_mdp(transitions, rng.uniform(size=(states, 2)), **kind)
+
+
+def identify(mdp, **asked):
+    return bp.identify(bp.ExactSimulator(mdp), **{"delta": 0.05, "seed": 1, "algorithm": "sharp"} | asked)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.2, 100.0])
+@pytest.mark.parametrize("kind", ["discounted", "episodic", "two actions", "masked"])
+def test_the_policy_is_as_good_as_certified(kind, epsilon):
+    mdp = {
+        "discounted": lambda: random_table(2, 4, discount=0.8),
+        "episodic": lambda: random_table(3, 3, horizon=3),
+        "two actions": lambda: bp.instances.load("two-state"),
+        "masked": lambda: RIVER,
+    }[kind]()
+    result = identify(mdp, epsilon=epsilon)
+    assert result.certified
+    assert result.epsilon <= epsilon
+    assert mdp.loss(result.policy) <= result.epsilon + 1e-9
+    assert result.rule == ("Theorem U" if mdp.problem.horizon is None else "Theorem U-E")
+
+
+def test_it_takes_a_fraction_of_the_samples_of_tight():
+    asked = {"epsilon": 0.05 * float(RIVER.plan.values.max()), "seed": 0}
+    assert identify(RIVER, **asked).samples * 3 < identify(RIVER, algorithm="tight", **asked).samples
+
+
+@pytest.mark.parametrize("mdp", [RIVER, EPISODIC], ids=["discounted", "episodic"])
+def test_a_run_that_is_killed_all_the_time_is_that_of_one_piece(tmp_path, mdp):
+    asked = {"epsilon": 0.4, "delta": 0.05, "seed": 2, "algorithm": "sharp", "calls_per_query": 2000}
+    simulator, store = bp.ExactSimulator(mdp), tmp_path / "run.db"
+    study = bp.Study(mdp.problem, **asked, store=store)
+    while not study.done:
+        query = study.ask()[-1]
+        study.tell(query, simulator.sample(query.pulls, query.rng()))
+        study.close()
+        study = bp.Study.resume(store)
+    straight = bp.identify(simulator, **asked)
+    assert [(c.samples, c.epsilon, c.lag) for c in study.checks] == [
+        (c.samples, c.epsilon, c.lag) for c in straight.checks
+    ]
+    np.testing.assert_array_equal(study.result().policy, straight.policy)
+
+
+def test_a_budget_ends_a_run_with_what_is_certified():
+    whole = identify(RIVER, epsilon=0.05)
+    spent = identify(RIVER, epsilon=0.05, max_samples=whole.samples - 1)
+    assert spent.outcome is bp.Outcome.BUDGET
+    assert not spent.certified
+    assert spent.samples < whole.samples
+    assert RIVER.loss(spent.policy) <= spent.epsilon
+
+
+def test_own_data_help_to_plan():
+    simulator, pairs = bp.ExactSimulator(RIVER), RIVER.problem.pairs
+    own = simulator.sample(bp.Pulls(pairs, np.full((1, len(pairs)), 200)), np.random.default_rng(0))
+    result = identify(RIVER, epsilon=0.3, own_data=own)
+    assert result.certified
+    assert result.checks[0].samples > 32 * len(pairs)  # no pilot: the first samples are those of a plan
+
+
+@pytest.mark.parametrize("start", [0, 5, [0.5, 0.5, 0, 0, 0, 0]])
+def test_a_claim_at_a_start_says_so(tmp_path, start):
+    result = identify(RIVER, epsilon=0.3, start=start, store=tmp_path / "run.db")
+    begin = np.eye(6)[start] if isinstance(start, int) else np.array(start)
+    assert RIVER.loss(result.policy, begin) <= result.epsilon
+    assert result.where == (
+        f"from state {start}" if isinstance(start, int) else "on average over the start distribution"
+    )
+    assert result.where in result.explanation
+    assert result.where in bp.report.report_page(tmp_path / "run.db")
+    again = bp.Study.resume(tmp_path / "run.db").result()
+    assert again.to_dict() == result.to_dict()
+    assert again.to_dict()["where"] == result.where
+
+
+def test_what_cannot_be_started_from():
+    for start, message in (
+        (6, "one of the states 0 to 5"),
+        (-1, "at least 0"),
+        ("0", "a state or a distribution"),
+        ([0.5, 0.6, 0, 0, 0, 0], "sum 1"),
+        ([0.5, 0.5], "Got 2 numbers"),
+        ([np.nan] * 6, "start"),
+    ):
+        with pytest.raises(bp.InvalidInput, match=message):
+            identify(RIVER, epsilon=0.3, start=start)
+    with pytest.raises(bp.InvalidInput, match="start is not for algorithm 'tight'"):
+        identify(RIVER, epsilon=0.3, start=0, algorithm="tight")
+
+
+def test_features_that_mix_states_are_refused():
+    with pytest.raises(bp.InvalidInput, match="not one-hot; use 'tight' or 'adaptive'"):
+        identify(random_mdp(1, states=5, actions=2, dimension=3), epsilon=0.1)
+
+
+SCRIPT = """
+import bestpolicy as bp
+for name, options, epsilon in (("riverswim", {}, 0.3), ("riverswim", {"horizon": 4}, 0.4), ("two-state", {}, 0.0)):
+    model = bp.ExactSimulator(bp.instances.load(name, **options))
+    result = bp.identify(model, epsilon=epsilon, delta=0.05, seed=3, algorithm="sharp")
+    print(name, result.samples, result.policy.tolist(), [(c.samples, float(f"{c.epsilon:.9g}")) for c in result.checks])
+"""
+
+
+def test_the_same_seed_gives_the_same_answer_on_every_processor():
+    assert len(set(outputs(SCRIPT).values())) == 1
+
+
+def test_certificates_are_seldom_wrong():
+    """At δ = 0.5, with two nearly tied actions: at most half of the runs may state an ε below the true loss."""
+    features = np.eye(2).reshape(1, 2, 2)
+    problem = bp.Problem(features, discount=0.5)
+    mdp = bp.LinearMDP(problem, theta=[0.5, 0.56], mu=[[1.0, 1.0]])
+    runs, wrong = 60, 0
+    for seed in range(runs):
+        result = identify(mdp, epsilon=0.1, delta=0.5, seed=seed, max_samples=20_000)
+        wrong += mdp.loss(result.policy) > result.epsilon + 1e-12
+    assert binomtest(wrong, runs, 0.5, alternative="greater").pvalue > 1e-4
+
+
+def test_progress_shows_what_is_planned(tmp_path):
+    seen = []
+    store, note = tmp_path / "run.db", lambda study: seen.append(study.forecast())
+    result = identify(RIVER, epsilon=0.1, store=store, progress=note)
+    known = [forecast for forecast in seen[:-1] if forecast == forecast]
+    assert known
+    assert 0.5 * result.samples <= known[-1] <= 2 * result.samples
+    assert [c.to_dict() for c in bp.Study.resume(store).checks] == [c.to_dict() for c in result.checks]
