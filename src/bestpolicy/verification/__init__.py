@@ -73,6 +73,8 @@ class Verification:
         Root, head and number of rows of the hashes over the study's file, if the certificate names them.
     order_shown : bool
         Whether that file was given and shows that what had to be fixed before the samples was.
+    where : str
+        Where the claim holds: in every state, or from a start.
     """
 
     valid: bool
@@ -89,6 +91,7 @@ class Verification:
     warnings: list[str] = field(default_factory=list)
     chain: dict[str, str | int] | None = None
     order_shown: bool = False
+    where: str = "in every state"
 
     @property
     def rule(self) -> str:
@@ -104,7 +107,7 @@ class Verification:
             return "NOT valid: " + "; ".join(self.reasons) + "."
         quality = "optimal" if self.epsilon == 0 else f"within {_up(self.epsilon):f} of optimal"
         sure = f"{_DOWN.subtract(Decimal(1), _up(self.delta)):f}"
-        confidence = "" if self.theorem == NO_CHOICE else f" in every state with probability at least {sure}"
+        confidence = "" if self.theorem == NO_CHOICE else f" {self.where} with probability at least {sure}"
         loss = "" if self.true_loss is None else f"; its true loss in the given model is {self.true_loss:.6g}"
         missed = "" if self.missed_epsilon is None else f" (ε = {self.missed_epsilon:g} was asked, and not reached)"
         doubt = "".join(f" BUT IN DOUBT: {warning}" for warning in self.warnings)
@@ -196,7 +199,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
             known = f"only ε = {recomputed:.6g}" if isfinite(found) else "no ε at all"
             reasons.append(f"the samples certify {known} for this policy at δ = {claim.delta:g}, not ε = {epsilon:.6g}")
         if model is not None:
-            loss = _true_loss(case, policy, model) * scale
+            loss = _true_loss(case, policy, model, claim.start) * scale
             if loss > epsilon + ABSOLUTE * scale * case.limits[0]:
                 reasons.append(
                     f"in the given model the policy loses {loss:.6g}, more than ε = {epsilon:.6g} (an event of "
@@ -223,6 +226,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
         claim.warnings,
         claim.chain,
         shown and not reasons,
+        claim.where,
     )
 
 
@@ -246,8 +250,8 @@ def _certified(case: Case, claim: Claim, policy: Ints) -> tuple[float, int, list
     return protocol.certified_epsilon(case, claim, proof, policy)
 
 
-def _true_loss(case: Case, policy: Ints, model: Any) -> float:
-    """max_s V*(s) - V^π(s) in a known model, at the first stage; by its own policy iteration."""
+def _true_loss(case: Case, policy: Ints, model: Any, start: Floats | None = None) -> float:
+    """max_s V*(s) - V^π(s) in a known model, at the first stage, or its mean at a start; by its own policy iteration."""
     if not all(hasattr(model, name) for name in ("problem", "theta", "mu")):
         raise InvalidInput(f"model must be a LinearMDP. Got {type(model).__name__} instead.")
     problem = model.problem
@@ -288,7 +292,7 @@ def _true_loss(case: Case, policy: Ints, model: Any) -> float:
             if not (better > best + 1e-13 * case.limits[0]).any():
                 break
             best = better
-    return max(0.0, float((best - own).max()))
+    return max(0.0, float((best - own).max() if start is None else start @ (best - own)))
 
 
 def _one_hot(mask: Any) -> Any:

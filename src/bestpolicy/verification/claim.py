@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+
 from bestpolicy.errors import InvalidInput
 from bestpolicy.verification.case import Case
-from bestpolicy.verification.reading import Floats, Node, Rejected, visible
+from bestpolicy.verification.reading import Floats, Node, visible
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-9  # by how much another order of the same operations may differ
 NO_CHOICE = "no choice"
@@ -84,6 +86,14 @@ class Claim:
         """ε in the problem's units, with what rounding may add; that a policy is optimal has no tolerance."""
         epsilon = self.epsilon / self.reward_scale
         return epsilon * (1 + RELATIVE) + min(ABSOLUTE, epsilon)
+
+    @property
+    def where(self) -> str:
+        """Where the claim holds, in words."""
+        if self.start is None:
+            return "in every state"
+        single = np.flatnonzero(self.start)
+        return f"from state {single[0]}" if len(single) == 1 else "on average over the start distribution"
 
     @property
     def missed(self) -> float | None:
