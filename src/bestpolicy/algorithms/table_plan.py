@@ -41,6 +41,7 @@ _LEVELS = 22  # of the start, each 0.6 times as coarse as the one before
 _MORE_SQUARES, _MORE_RANGE = 1.1, 1.05  # what bets are prepared for, in terms of what was observed
 _MOST = 1e12  # samples of a pair that a plan may ask for: ties would ask for infinitely many
 _SMALL_SHARE = 0.05  # of the form without template where the other one is used
+_NARROWEST = 1e-10  # of the largest value: whoever checks a bet on a smaller range would bet on rounding errors
 
 
 class Planner:
@@ -189,6 +190,7 @@ class Planner:
                 g0 = (own if form else squares) / unit + total
                 b0 = np.maximum((up + form * rise) / unit, reach)
                 g0[played], b0[played] = (own / unit)[played], (rise / unit)[played]
+                b0 = np.maximum(b0, _NARROWEST * chain.longest.max() / unit)
                 bets[form] = planned_bets(-log(float(self.shares[form]) * self.delta), g0, b0)
         samples = past.samples
         order = np.lexsort((-samples.counts, samples.pair))
