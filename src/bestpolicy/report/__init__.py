@@ -20,6 +20,7 @@ from typing import Any
 
 from bestpolicy._numerics.inputs import file_path, of_type, shown
 from bestpolicy.bounds.lower import lower_bound
+from bestpolicy.bounds.price import plug_in_samples
 from bestpolicy.comparison import Comparison
 from bestpolicy.comparison.comparison import FORMAT
 from bestpolicy.errors import InvalidInput
@@ -39,6 +40,7 @@ from bestpolicy.study import Result
 from bestpolicy.verification.reading import read_text
 
 BOUND_SECONDS = 5.0
+PRICE_SECONDS = 3.0
 _SQLITE = b"SQLite format 3\x00"
 
 Source = str | PathLike[str] | Result | Comparison
@@ -63,10 +65,11 @@ def write_report(
     name : str, optional
         Of the study, if the file has several.
     model : LinearMDP, optional
-        The truth, if it is known: the page then has the true loss and a lower bound on what any algorithm needs. The
-        model that a study was begun with is found by itself while it is unchanged.
+        The truth, if it is known: the page then has the true loss, a lower bound on what any algorithm needs, and the
+        price of certainty: the calls of a certified run over those that the uncertified plug-in needs. The model that a
+        study was begun with is found by itself while it is unchanged.
     bounds : bool
-        Whether to look for that lower bound (for at most 5 s).
+        Whether to look for that lower bound (for at most 5 s) and that price (3 s, or it is left out).
     grid : (rows, columns) or Grid, optional
         Draw the states as a grid. Known by itself for the built-in grid, FrozenLake and CliffWalking.
     """
@@ -101,7 +104,7 @@ def write_comparison_and_run(comparison: Comparison, result: Result, model: Line
     """Write a page of a comparison with one of its runs in detail."""
     part = comparison_part(comparison)
     known = {bound.instance: bound.samples for bound in comparison.lower_bounds}.get(model.name)
-    study = describe_study(from_result(result, model.name), model=model, bounds=known is None, known_bound=known)
+    study = describe_study(from_result(result, model.name), model=model, known_bound=known)
     page = render(title=f"{part['headline']} – bestpolicy", comparison=part, study=study)
     path.write_text(page, encoding="utf-8")
 
@@ -154,13 +157,17 @@ def describe_study(
             f"{model.name} is not the model of this study: features, mask or discount differ. Give the right one."
         )
     mdp = model or remembered_model(account)
-    bound, in_rounds = known_bound, None
+    bound, in_rounds, plug_in = known_bound, None, None
     if mdp is not None and bounds and account.samples:
         settings = account.settings
         rewards: Any = settings.origin.get("rewards", "bernoulli")
-        lowest = lower_bound(mdp, settings.epsilon, settings.delta, max_seconds=BOUND_SECONDS, rewards=rewards)
-        bound = lowest.samples_lower_bound
-        in_rounds = mdp.problem.stages * lowest.rounds_lower_bound if mdp.problem.stages > 1 else None
+        if known_bound is None and settings.start is None:  # it is about claims in every state
+            lowest = lower_bound(mdp, settings.epsilon, settings.delta, max_seconds=BOUND_SECONDS, rewards=rewards)
+            bound = lowest.samples_lower_bound
+            in_rounds = mdp.problem.stages * lowest.rounds_lower_bound if mdp.problem.stages > 1 else None
+        if account.certified:
+            limits = {"max_seconds": PRICE_SECONDS, "rewards": rewards, "start": settings.start}
+            plug_in = plug_in_samples(mdp, settings.epsilon, **limits)
     if bound is not None and not 1 <= bound < float("inf"):
         bound = in_rounds = None  # says nothing
     if grid is None:
@@ -168,7 +175,7 @@ def describe_study(
     else:
         layout = grid if isinstance(grid, Grid) else _as_grid(grid)
         layout.require_room(account.problem.states)
-    return study_part(account, mdp=mdp, lower_bound=bound, rounds_bound=in_rounds, grid=layout)
+    return study_part(account, mdp=mdp, lower_bound=bound, rounds_bound=in_rounds, plug_in=plug_in, grid=layout)
 
 
 def _as_grid(grid: Any) -> Grid:
