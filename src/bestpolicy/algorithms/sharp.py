@@ -25,6 +25,7 @@ from bestpolicy.algorithms.table_plan import plan_lag
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
+from bestpolicy.stopping.rule import Proof
 from bestpolicy.stopping.tables.lag import PLANNED, Lag
 from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
@@ -46,6 +47,7 @@ class Sharp:
         complexity="Σ_k l·v_k·|y_k|²/tol² to first order, l = log(1/δ) without a union over pairs",
         constants="own proof, empirical Bernstein by betting",
         reference="bestpolicy, Theorem U (stopping/tables/look.py)",
+        writes_certificates=True,
     )
     anytime: ClassVar[bool] = False  # a look needs exactly its planned counts
     takes_own_data: ClassVar[bool] = True
@@ -71,7 +73,7 @@ class Sharp:
                 decided = {} if course.over else course.decide()
                 course.expect(decided)
             else:
-                course.check = known.check or course.check
+                course.recall(known.check)
                 decided = known.decided
             if course.over:
                 break
@@ -99,6 +101,7 @@ class _Course:
         self.place = 0  # which of the lag's looks is next
         self.fresh = TableSamples.none(self.table.pairs)
         self.wanted = np.zeros(self.table.pairs, np.int64)
+        self.started = 0  # number of samples before the lag
         self.check: Check | None = None
 
     @property
@@ -131,6 +134,7 @@ class _Course:
             self.lag, self.plans = None, self.plans + 1
         if "lag" in decided:
             self.lag, self.place, self.lags = Lag(**decided["lag"]), 0, self.lags + 1
+            self.started = int(self.past.counts.sum())
         if self.lag is None:
             self.wanted = np.asarray(decided["pilot"], np.int64)
         else:
@@ -164,9 +168,25 @@ class _Course:
             verdict = look(self.table, self.lag, self.fresh, int(self.lag.looks[self.place - 1]))
             if verdict.epsilon < check.epsilon:
                 tested = played(self.problem, verdict.policy)
-                check = replace(check, policy=tested, epsilon=verdict.epsilon, lag=self.lags)
+                check = replace(check, policy=tested, epsilon=verdict.epsilon, lag=self.lags, proof=self.proof())
         reached = 1.0 if check.epsilon <= self.epsilon else self.epsilon / check.epsilon
         self.check = replace(check, passed=check.epsilon <= self.epsilon, statistic=reached)
+
+    def recall(self, check: Check | None) -> None:
+        """Take a check from the study's file; if it states something new, this moment's samples prove it."""
+        if check is None:
+            return
+        before = self.check
+        improved = before is None or check.epsilon < before.epsilon
+        proof = self.proof() if improved and check.epsilon < inf else None if before is None else before.proof
+        self.check = replace(check, proof=proof)
+
+    def proof(self) -> Proof | None:
+        """Return what shows what the lag says now."""
+        if self.lag is None or not self.place:
+            return None
+        fixed = vars(self.lag) | {"number": self.lags, "started": self.started}
+        return Proof("U", fixed=fixed, fresh=vars(self.fresh) | {"units": int(self.lag.looks[self.place - 1])})
 
 
 def samples_of(problem: Problem, tally: Tally) -> TableSamples:

@@ -20,9 +20,9 @@ from math import isfinite
 from os import PathLike
 from typing import Any, TypeVar
 
-from bestpolicy._numerics.inputs import file_path, number, whole
+from bestpolicy._numerics.inputs import file_path, function, number, of_type, whole
 from bestpolicy._version import __version__
-from bestpolicy.algorithms import ALGORITHMS, Algorithm
+from bestpolicy.algorithms import ALGORITHMS, Algorithm, require_algorithm
 from bestpolicy.comparison.comparison import (
     Comparison,
     InstanceBound,
@@ -41,6 +41,7 @@ Model = str | PathLike[str] | LinearMDP
 Thing = TypeVar("Thing")
 
 _LONGEST_VALUE = 20
+_MOST_RUNS = 10**6  # of an algorithm on an instance
 
 
 def compare(
@@ -102,12 +103,19 @@ def compare(
     """
     epsilon, delta = number("epsilon", epsilon), number("delta", delta, above=0, below=1)
     runs, seed = whole("runs", runs, 1), whole("seed", seed, 0)
+    if runs > _MOST_RUNS:
+        raise InvalidInput(f"runs must be at most {_MOST_RUNS:,}. Got {runs:,} instead.")
     max_samples = None if max_samples is None else whole("max_samples", max_samples, 1)
     max_seconds = None if max_seconds is None else number("max_seconds", max_seconds, above=0)
     workers = None if workers is None else whole("workers", workers, 1)
     bound_seconds = number("bound_seconds", bound_seconds, above=0)
     price_seconds = number("price_seconds", price_seconds, above=0)
     store = None if store is None else file_path("store", store)
+    if executor is not None:
+        of_type("executor", executor, Executor)
+    if progress is not None:
+        function("progress", progress, "progress(done, total, what)")
+    of_type("lower_bounds", lower_bounds, bool)
     if executor is not None and workers is not None:
         raise InvalidInput("give an executor or a number of workers, not both.")
     mdps = _by_name([_load(model) for model in _several(models)], lambda mdp: mdp.name, "models")
@@ -200,12 +208,15 @@ def _algorithms(algorithms: str | Algorithm | Sequence[str | Algorithm]) -> list
                 raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
             chosen.append(ALGORITHMS[algorithm]())
         else:
-            chosen.append(algorithm)
+            chosen.append(require_algorithm(algorithm))
     return chosen
 
 
 def _several(things: Any) -> list[Any]:
-    several = [things] if isinstance(things, str | PathLike) or not isinstance(things, Iterable) else list(things)
+    try:
+        several = [things] if isinstance(things, str | PathLike) or not isinstance(things, Iterable) else list(things)
+    except TypeError:  # an array without axes
+        several = [things]
     if not several:
         raise InvalidInput("there is nothing to compare: give at least one model and one algorithm.")
     return several

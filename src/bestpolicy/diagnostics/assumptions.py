@@ -67,7 +67,7 @@ class Finding:
 def check_features(problem: Problem) -> list[Finding]:
     """Check what can be known before any sample: rank and all-ones."""
     if problem not in _FEATURE_FINDINGS:
-        if problem.is_tabular:  # a coordinate for each pair: whatever is wanted of a pair is linear
+        if problem.columns is not None:  # one-hot features span everything, and sum to 1
             _FEATURE_FINDINGS[problem] = _feature_findings(problem, problem.dimension, np.zeros(1))
         else:
             with enough_memory("examining the features", problem.features.nbytes), one_thread():

@@ -157,19 +157,22 @@ class Problem:
 
     @property
     def is_tabular(self) -> bool:
-        """Whether the features are one-hot: every allowed pair has a coordinate of its own."""
-        return self.columns is not None
+        """Whether every allowed pair has a coordinate of its own: one-hot features, of which no two are the same."""
+        return self.columns is not None and len(self.pairs) == self.dimension
 
     @cached_property
     def columns(self) -> IntArray | None:
-        """Coordinates of the allowed pairs of a tabular problem, (n,), in the order of `pairs`; None for others."""
+        """Coordinates of the allowed pairs, (n,), in the order of `pairs`, if their features are one-hot; else None.
+
+        Pairs may share a coordinate, as those of aggregated states do; every coordinate is that of some pair.
+        """
         if self.given_features is None:
             return frozen(np.arange(self.dimension))
-        if len(self.pairs) != self.dimension:
+        if len(self.pairs) < self.dimension:
             return None
         rows = self.pair_features
         found = axes_of(rows)
-        if found is None or not (rows[np.arange(self.dimension), found[0]] == 1.0).all():
+        if found is None or not (rows[np.arange(len(rows)), found[0]] == 1.0).all():
             return None
         return frozen(found[0]) if len(np.unique(found[0])) == self.dimension else None
 

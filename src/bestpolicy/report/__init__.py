@@ -18,6 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bestpolicy._numerics.inputs import file_path, of_type, shown
 from bestpolicy.bounds.lower import lower_bound
 from bestpolicy.bounds.price import plug_in_samples
 from bestpolicy.comparison import Comparison
@@ -72,9 +73,13 @@ def write_report(
     grid : (rows, columns) or Grid, optional
         Draw the states as a grid. Known by itself for the built-in grid, FrozenLake and CliffWalking.
     """
+    target = Path(file_path("path", path))
     page = report_page(source, name=name, model=model, bounds=bounds, grid=grid)
-    target = Path(path)
-    target.write_text(page, encoding="utf-8")
+    try:
+        target.write_text(page, encoding="utf-8")
+    except OSError as error:
+        why = error.strerror or error
+        raise InvalidInput(f"cannot write {target}: {why}. Give the path of a file, in a folder that exists.") from None
     return target
 
 
@@ -121,12 +126,15 @@ def read_source(source: Source, name: str | None = None) -> Account | Comparison
         beginning = file.read(len(_SQLITE))
     if beginning == _SQLITE:
         return from_store(path, name)
+    strange = f"{path} is neither a file of studies (SQLite) nor a certificate or comparison (JSON)."
+    if beginning.strip()[:1] not in (b"{", b""):
+        raise InvalidInput(strange)
     text = read_text(path)
     if name is not None:
         raise InvalidInput(f"{path} is not a file of studies, so there is none named {name!r} in it. Give no name.")
     written = re.search(r'"format"\s*:\s*"([^"]*)"', text)
     if written is None:
-        raise InvalidInput(f"{path} is neither a file of studies (SQLite) nor a certificate or comparison (JSON).")
+        raise InvalidInput(strange)
     if written[1] == FORMAT:
         return Comparison.load(path)
     return from_certificate(text, path)
@@ -141,6 +149,9 @@ def describe_study(
     known_bound: float | None = None,
 ) -> dict[str, Any]:
     """Return what a page says of a study, ready for `page.render`."""
+    of_type("bounds", bounds, bool)
+    if model is not None:
+        of_type("model", model, LinearMDP)
     if model is not None and model.problem.fingerprint != account.problem.fingerprint:
         raise InvalidInput(
             f"{model.name} is not the model of this study: features, mask or discount differ. Give the right one."
@@ -162,9 +173,15 @@ def describe_study(
     if grid is None:
         layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""), account.labels)
     else:
-        layout = grid if isinstance(grid, Grid) else Grid(*grid)
+        layout = grid if isinstance(grid, Grid) else _as_grid(grid)
         layout.require_room(account.problem.states)
     return study_part(account, mdp=mdp, lower_bound=bound, rounds_bound=in_rounds, plug_in=plug_in, grid=layout)
+
+
+def _as_grid(grid: Any) -> Grid:
+    if not isinstance(grid, tuple | list) or len(grid) != 2:
+        raise InvalidInput(f"grid must be a Grid, or its numbers of rows and columns. Got {shown(grid)} instead.")
+    return Grid(*grid)
 
 
 def study_title(account: Account) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bestpolicy.stopping.lemmas.propagation import Propagation
 
 _PRIOR_FIELDS = ("base", "capacity", "largest", "shares")
-_THEOREMS = {f"Theorem {letter}{suffix}": letter for letter in "RTPF" for suffix in ("", "-E")}
+_THEOREMS = {f"Theorem {letter}{suffix}": letter for letter in "RTPFU" for suffix in ("", "-E")}
 
 
 def theorem_of(rule: str) -> str:
@@ -94,7 +94,7 @@ class Proof:
 
     Attributes
     ----------
-    theorem : {"R", "T", "P", "F", "no choice"}
+    theorem : {"R", "T", "P", "F", "U", "no choice"}
     samples : Evidence, optional
     transform : array (d, d), optional
         The coordinates of the test: φ times this.
@@ -103,6 +103,9 @@ class Proof:
     value_span : float
     design : Design, optional
         That the run began with.
+    fixed, fresh : dict, optional
+        Theorem U: what its lag has fixed, with its ``number`` and how many samples it had ``started`` after; and the
+        samples since, with the ``units`` of the look. Numbers and arrays, as a certificate has them.
     """
 
     theorem: str
@@ -111,6 +114,8 @@ class Proof:
     past: Past | None = None
     value_span: float = inf
     design: Design | None = field(default=None, repr=False)
+    fixed: dict[str, Any] | None = field(default=None, repr=False)
+    fresh: dict[str, Any] | None = field(default=None, repr=False)
 
     @property
     def tally(self) -> Tally | None:

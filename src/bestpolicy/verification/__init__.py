@@ -8,6 +8,7 @@ file, only NumPy and SciPy, and follows the theorems as they are stated in the m
 - `claim`: what the file says, and whether it contradicts itself;
 - `rounding`: by how much a claim has to hold so that floating point cannot have made it up;
 - `coordinates`, `paper`: Theorems R and R-E, the rule of `gss` and `gss-e`;
+- `tables`, `look`: Theorem U, the rule of `sharp`;
 - `journal`: what the study's file shows of the order of things;
 - `noise`, `regression`, `kernel`, `tight`, `protocol`: Theorems T, T-E, P and F, the rules of `tight` and `adaptive`.
 
@@ -28,15 +29,17 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array, eye_array
+from scipy.sparse.linalg import spsolve
 
 from bestpolicy.errors import LIMIT_GB, BestPolicyError, InvalidInput, TooLarge
-from bestpolicy.verification import paper, protocol
+from bestpolicy.verification import look, paper, protocol
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import ABSOLUTE, NO_CHOICE, Claim, rule_name
 from bestpolicy.verification.journal import check_journal
 from bestpolicy.verification.reading import Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
-THEOREMS = ("R", *protocol.THEOREMS, NO_CHOICE)
+THEOREMS = ("R", *protocol.THEOREMS, "U", NO_CHOICE)
 _THEIR_WORD = "the user's word"
 _DOWN = Context(rounding=ROUND_FLOOR)
 
@@ -70,6 +73,8 @@ class Verification:
         Root, head and number of rows of the hashes over the study's file, if the certificate names them.
     order_shown : bool
         Whether that file was given and shows that what had to be fixed before the samples was.
+    where : str
+        Where the claim holds: in every state, or from a start.
     """
 
     valid: bool
@@ -86,6 +91,7 @@ class Verification:
     warnings: list[str] = field(default_factory=list)
     chain: dict[str, str | int] | None = None
     order_shown: bool = False
+    where: str = "in every state"
 
     @property
     def rule(self) -> str:
@@ -101,7 +107,7 @@ class Verification:
             return "NOT valid: " + "; ".join(self.reasons) + "."
         quality = "optimal" if self.epsilon == 0 else f"within {_up(self.epsilon):f} of optimal"
         sure = f"{_DOWN.subtract(Decimal(1), _up(self.delta)):f}"
-        confidence = "" if self.theorem == NO_CHOICE else f" in every state with probability at least {sure}"
+        confidence = "" if self.theorem == NO_CHOICE else f" {self.where} with probability at least {sure}"
         loss = "" if self.true_loss is None else f"; its true loss in the given model is {self.true_loss:.6g}"
         missed = "" if self.missed_epsilon is None else f" (ε = {self.missed_epsilon:g} was asked, and not reached)"
         doubt = "".join(f" BUT IN DOUBT: {warning}" for warning in self.warnings)
@@ -193,7 +199,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
             known = f"only ε = {recomputed:.6g}" if isfinite(found) else "no ε at all"
             reasons.append(f"the samples certify {known} for this policy at δ = {claim.delta:g}, not ε = {epsilon:.6g}")
         if model is not None:
-            loss = _true_loss(case, policy, model) * scale
+            loss = _true_loss(case, policy, model, claim.start) * scale
             if loss > epsilon + ABSOLUTE * scale * case.limits[0]:
                 reasons.append(
                     f"in the given model the policy loses {loss:.6g}, more than ε = {epsilon:.6g} (an event of "
@@ -220,6 +226,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
         claim.warnings,
         claim.chain,
         shown and not reasons,
+        claim.where,
     )
 
 
@@ -233,31 +240,46 @@ def _certified(case: Case, claim: Claim, policy: Ints) -> tuple[float, int, list
             raise Rejected("some state has two distinct actions")
         proof.only()
         return 0.0, 0, []
+    if claim.theorem == "U":
+        return look.certified_epsilon(case, claim, proof, policy)
+    if not case.has_features:
+        raise Rejected(f"Theorem {claim.theorem} needs the features")
     if claim.theorem == "R":
         trusted = ["δ and the design, which decides the coordinates, were fixed before sampling"]
         return *paper.certified_epsilon(case, proof, policy, claim.delta), trusted
     return protocol.certified_epsilon(case, claim, proof, policy)
 
 
-def _true_loss(case: Case, policy: Ints, model: Any) -> float:
-    """max_s V*(s) - V^π(s) in a known model, at the first stage; by its own policy iteration."""
+def _true_loss(case: Case, policy: Ints, model: Any, start: Floats | None = None) -> float:
+    """max_s V*(s) - V^π(s) in a known model, at the first stage, or its mean at a start; by its own policy iteration."""
     if not all(hasattr(model, name) for name in ("problem", "theta", "mu")):
         raise InvalidInput(f"model must be a LinearMDP. Got {type(model).__name__} instead.")
     problem = model.problem
-    same = np.array_equal(problem.features, case.features) and np.array_equal(problem.mask, case.mask)
+    same = np.array_equal(problem.mask, case.mask) and (
+        np.array_equal(problem.features, case.features)
+        if case.has_features
+        else problem.fingerprint == case.fingerprint
+    )
     if not same or (problem.discount, problem.horizon) != (case.discount, case.horizon):
         raise Rejected("the certificate is about another problem than the given model (features, mask or discount)")
-    features, states = case.features, np.arange(len(case.features))
+    states = np.arange(len(case.mask))
     theta = np.asarray(model.theta, dtype=np.float64).reshape(case.stages, -1)
-    mu = np.asarray(model.mu, dtype=np.float64).reshape(case.stages, len(states), -1)
+    mu = model.mu if isinstance(model.mu, tuple) else np.asarray(model.mu).reshape(case.stages, len(states), -1)
+    features = case.features.reshape(case.mask.size, -1) if case.has_features else _one_hot(case.mask)
 
     def q_values(stage: int, values: Floats) -> Floats:
-        return np.where(case.mask, features @ (theta[stage] + case.gamma * (mu[stage].T @ values)), -np.inf)
+        numbers = features @ (theta[stage] + case.gamma * (mu[stage].T @ values))
+        return np.where(case.mask, numbers.reshape(case.mask.shape), -np.inf)
 
     def evaluated(actions: Ints) -> Floats:
-        played = features[states, actions]
-        values: Floats = played @ np.linalg.solve(np.eye(theta.shape[1]) - case.gamma * (mu[0].T @ played), theta[0])
-        return values
+        played = features[states * case.mask.shape[1] + actions]
+        if case.has_features:
+            system = np.eye(theta.shape[1]) - case.gamma * (mu[0].T @ played)
+            values: Floats = played @ np.linalg.solve(system, theta[0])
+            return values
+        kernel = csr_array(played @ csr_array(mu[0]).T)
+        solved = spsolve((eye_array(len(states)) - case.gamma * kernel).tocsc(), played @ theta[0])
+        return np.atleast_1d(np.asarray(solved, dtype=np.float64))
 
     if case.horizon is not None:
         best, own = np.zeros(len(states)), np.zeros(len(states))
@@ -270,7 +292,13 @@ def _true_loss(case: Case, policy: Ints, model: Any) -> float:
             if not (better > best + 1e-13 * case.limits[0]).any():
                 break
             best = better
-    return max(0.0, float((best - own).max()))
+    return max(0.0, float((best - own).max() if start is None else start @ (best - own)))
+
+
+def _one_hot(mask: Any) -> Any:
+    """Features of a table, (S·A, pairs)."""
+    ends = np.concatenate([[0], np.cumsum(mask.reshape(-1))])
+    return csr_array((np.ones(ends[-1]), np.arange(ends[-1]), ends), shape=(mask.size, ends[-1]))
 
 
 def _up(number: float) -> Decimal:

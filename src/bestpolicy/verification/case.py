@@ -21,11 +21,27 @@ from bestpolicy.verification.reading import Budget, Floats, Ints, Node, Rejected
 ONES_TOLERANCE = 1e-8  # how far the all-ones function may be from linear in the features
 _ROUNDING = 1e-9  # relative error that long sums of floating-point numbers may have
 _LARGEST_U = 16.0  # u of a weight 1/u
+_LARGE_TABLE = 2**27  # one-hot features of a table that are not hashed
+_HASH = 2.0  # steps for hashing a number
+
+
+def _no_features(node: Node) -> Floats:
+    """Return the features, none, of a table of which only the size is given."""
+    size = node.child("tabular")
+    size.only("states", "actions")
+    states, actions = size.whole("states", 1, 2**27), size.whole("actions", 1, 2**27)
+    node.budget.hold(3 * states * actions, f"a table of {states:,} states and {actions:,} actions")
+    if node.has("features"):
+        raise InvalidInput(f"{node.name} must have either features or the size of a table.")
+    return np.zeros((states, actions, 0))
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """The decision problem: features (S, A, d), allowed actions (S, A), γ or H."""
+    """The decision problem: features (S, A, d), allowed actions (S, A), γ or H.
+
+    Of a table, whose pairs have a coordinate each, in order, the file may give the size alone: d is 0 then.
+    """
 
     features: Floats
     mask: NDArray[np.bool_]
@@ -36,9 +52,9 @@ class Case:
     @classmethod
     def read(cls, node: Node) -> Case:
         """Read the problem and check it."""
-        node.only("features", "mask", "discount", "horizon", "fingerprint", "labels")
-        features = node.array("features", "f", (None, None, None))
-        if 0 in features.shape:
+        node.only("features", "tabular", "mask", "discount", "horizon", "fingerprint", "labels")
+        features = _no_features(node) if node.has("tabular") else node.array("features", "f", (None, None, None))
+        if 0 in features.shape[: 2 if node.has("tabular") else 3]:
             raise InvalidInput(f"{node.name}: features must not be empty.")
         shape = features.shape[:2]
         mask = node.array("mask", "b", shape) if node.has("mask") else np.ones(shape, np.bool_)
@@ -54,9 +70,12 @@ class Case:
         node.budget.work(20 * features.size * dimension + 100 * dimension**3, "the features")
         if not mask.any(axis=1).all():
             raise Rejected("some state has no allowed action")
+        if not case.has_features:
+            node.budget.work(_HASH * min(mask.size * int(mask.sum()), _LARGE_TABLE), "the fingerprint")
         if node.text("fingerprint") != case.fingerprint:
             raise Rejected("the fingerprint is not that of the features, the mask and the discount or horizon")
-        case._check_features()
+        if case.has_features:
+            case._check_features()
         return case
 
     def _check_features(self) -> None:
@@ -82,10 +101,35 @@ class Case:
             raise Rejected("the all-ones function is not linear in the features, so transition rows cannot sum to 1")
 
     @property
+    def has_features(self) -> bool:
+        """Whether the file gives the features."""
+        return self.features.shape[2] > 0
+
+    @cached_property
+    def is_table(self) -> bool:
+        """Whether each allowed pair has a coordinate of its own."""
+        if not self.has_features:
+            return True
+        rows = self.features[self.mask]
+        ones = rows == 1.0
+        one_each = (ones.sum(axis=1) == 1).all() and (ones.sum(axis=0) == 1).all()
+        return bool(one_each and np.count_nonzero(rows) == len(rows))
+
+    @property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that makes the problem."""
-        found = sha256(f"{self.features.shape} {self.discount!r} {self.horizon!r} ".encode())
-        found.update(self.features.astype("<f8").tobytes())
+        """SHA-256 of everything that makes the problem; a table has that of its one-hot features, unless it is huge."""
+        dimension = self.features.shape[2] if self.has_features else int(self.mask.sum())
+        huge = not self.has_features and self.mask.size * dimension > _LARGE_TABLE
+        shape = (*self.mask.shape, dimension)
+        found = sha256(f"{'table ' * huge}{shape} {self.discount!r} {self.horizon!r} ".encode())
+        if self.has_features:
+            found.update(self.features.astype("<f8").tobytes())
+        elif not huge:
+            ends = np.cumsum(self.mask.reshape(-1))
+            for place, allowed in zip((ends - 1).tolist(), self.mask.reshape(-1).tolist(), strict=True):
+                row = np.zeros(dimension, "<f8")
+                row[place] = 1.0 if allowed else 0.0
+                found.update(row.data)
         found.update(self.mask.tobytes())
         return found.hexdigest()
 
@@ -125,6 +169,10 @@ class Case:
 
     def rivals(self, policy: Ints) -> NDArray[np.bool_]:
         """Allowed actions that differ from the policy's in their features, (stages, S, A)."""
+        if not self.has_features:
+            self.budget.hold(self.stages * self.mask.size, "the policy")
+            others: NDArray[np.bool_] = self.mask & (np.arange(self.mask.shape[1]) != policy[:, :, None])
+            return others
         self.budget.hold(self.stages * (self.features.size + self.features[:, 0].size), "the policy")
         played = self.features[np.arange(len(self.features)), policy]
         differ: NDArray[np.bool_] = self.mask & (self.features[None] != played[:, :, None, :]).any(axis=3)

@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+
 from bestpolicy.errors import InvalidInput
 from bestpolicy.verification.case import Case
-from bestpolicy.verification.reading import Node, visible
+from bestpolicy.verification.reading import Floats, Node, visible
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-9  # by how much another order of the same operations may differ
 NO_CHOICE = "no choice"
@@ -24,12 +26,12 @@ CHECKED = (
 )
 _FIELDS = {
     "": "format version problem claim proof run assumptions sha256",
-    "claim": "policy epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule",
+    "claim": "policy epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule start",
     "run": "algorithm parameters seed samples own_data rounds attempts warnings versions chain",
     "labels": "reward_scale reward_offset states actions environment own_states",
 }
 _PAPER = ("gss", "gss-e")
-_OTHERS = ("tight", "adaptive")
+_OTHERS = ("tight", "adaptive", "sharp")
 _HONEST = 2  # files of version 1 may give the rule, and whether ε was reached, of another check: nobody shows theirs
 
 
@@ -50,6 +52,7 @@ class Claim:
     attempts: int
     warnings: list[str]
     chain: dict[str, str | int] | None
+    start: Floats | None = None
 
     @classmethod
     def read(cls, document: Node) -> Claim:
@@ -75,6 +78,7 @@ class Claim:
             run.whole("attempts", 1),
             [visible(text) for text in run.texts("warnings")],
             _chain(run.child("chain")) if run.has("chain") else None,
+            _start(claim) if claim.has("start") else None,
         )
 
     @property
@@ -82,6 +86,14 @@ class Claim:
         """ε in the problem's units, with what rounding may add; that a policy is optimal has no tolerance."""
         epsilon = self.epsilon / self.reward_scale
         return epsilon * (1 + RELATIVE) + min(ABSOLUTE, epsilon)
+
+    @property
+    def where(self) -> str:
+        """Where the claim holds, in words."""
+        if self.start is None:
+            return "in every state"
+        single = np.flatnonzero(self.start)
+        return f"from state {single[0]}" if len(single) == 1 else "on average over the start distribution"
 
     @property
     def missed(self) -> float | None:
@@ -119,6 +131,8 @@ class Claim:
             ("rounds", run.whole("rounds", 0) == self.samples // case.stages),
             ("algorithm", self.theorem == NO_CHOICE or algorithm not in (_OTHERS if paper else _PAPER)),
             ("algorithm", algorithm not in _PAPER or (algorithm == "gss") == (case.horizon is None)),
+            ("algorithm", self.theorem == NO_CHOICE or (algorithm == "sharp") <= (self.theorem == "U")),
+            ("start", self.start is None or (self.theorem == "U" and len(self.start) == len(case.features))),
             ("asked_was_certified", stated == reached(self.epsilon, self.asked) or self.version < _HONEST),
             ("rule", rule == expected or self.version < _HONEST),
         ]
@@ -159,6 +173,14 @@ def rule_name(theorem: str, episodic: bool, epsilon: float) -> str:
         return "no state has two distinct actions"
     criterion = (" (A)" if epsilon == 0 else " (B)") if theorem in ("T", "P") else ""
     return f"Theorem {theorem}{'-E' if episodic else ''}{criterion}"
+
+
+def _start(node: Node) -> Floats:
+    """Return the distribution over states that the claim is about; without one it is about every state."""
+    start = node.array("start", "f", (None,))
+    if not len(start) or start.min() < 0 or abs(start.sum() - 1) > 1e-9:
+        raise InvalidInput(f"{node.name}: 'start' must be a distribution over the states.")
+    return start / start.sum()
 
 
 def _chain(node: Node) -> dict[str, str | int]:

@@ -9,7 +9,8 @@ certificate:
 - the design and the list of pairs stand in the first request, before any answer;
 - a lag's prior and values stand in a request, after just as many samples as the certificate says, and its samples are
   the sum of answers that follow;
-- weights of samples in the regression stand before the samples.
+- weights of samples in the regression stand before the samples;
+- for Theorem U all that its lag has fixed stands in a request, as above, and the first request has no design.
 
 Nobody can change such a row afterwards and keep the head. Whoever makes up a whole study can make up its journal as
 well: give the head to somebody else while the study runs, and even that is excluded.
@@ -29,6 +30,7 @@ import numpy as np
 
 from bestpolicy.errors import InvalidInput
 from bestpolicy.verification.reading import Budget, Floats, Ints, Node, Rejected
+from bestpolicy.verification.tables import FIELDS
 
 _ROOM = 2**40  # row p of study n has the id n·2⁴⁰ + p
 _LARGEST_ROW = 2**30 - 1
@@ -118,8 +120,12 @@ class _Story:
 
     def __init__(self, rows: list[Row], document: Node) -> None:
         self.document, self.rows = document, rows
-        features = document.child("problem").array("features", "f", (None, None, None))
-        self.states, self.actions, self.dimension = features.shape
+        problem = document.child("problem")
+        if problem.has("tabular"):
+            size = problem.child("tabular")
+            self.states, self.actions = size.whole("states", 1, 2**27), size.whole("actions", 1, 2**27)
+        else:
+            self.states, self.actions = problem.array("features", "f", (None, None, None)).shape[:2]
         horizon = document.child("problem").fields.get("horizon")
         self.stages = 1 if horizon is None else int(horizon)
 
@@ -137,6 +143,12 @@ class _Story:
         for name, value in settings["parameters"].items():
             infinite = isinstance(value, float) and not isfinite(value)
             told[name] = (str(value) if infinite else value, run.fields["parameters"].get(name))
+        start = settings.get("start")
+        if start is not None and not isinstance(start, list):
+            start = np.eye(1, self.states, int(start))[0].tolist()
+        stated = claim.array("start", "f", (self.states,)).tolist() if claim.has("start") else None
+        if claim.fields["theorem"] == "U" or stated is not None:
+            told["start"] = (start, stated)
         for name, (here, there) in told.items():
             if here != there:
                 raise Rejected(f"{name} was {here!r:.60} when the study began, the certificate says {there!r:.60}")
@@ -147,6 +159,9 @@ class _Story:
         requests = [(place, _unpacked(content)) for place, (kind, content) in enumerate(self.rows) if kind == "asked"]
         if not requests or any(kind == "answer" for kind, _ in self.rows[: requests[0][0]]):
             raise Rejected("the file of studies does not show what was asked before the first answer")
+        if self.document.child("claim").fields["theorem"] == "U":
+            self._check_fresh(self._find_lag_of_table(requests, proof), proof)
+            return
         self._check_design(requests[0][1], proof)
         begin = self._find_lag(requests, proof) if proof.has("lag") else 0
         self._check_sums(requests, proof, begin)
@@ -175,11 +190,7 @@ class _Story:
         if number not in lags:
             raise Rejected(f"lag {number} was not decided on in the study's file")
         place, past = lags[number]
-        told = sum(
-            int(_Tally(content[16 * (kind == "answer") :]).counts.sum())
-            for kind, content in self.rows[:place]
-            if kind in ("answer", "own data")
-        )
+        told = self._told_before(place)
         if past["started"] != started or told != started:
             raise Rejected(f"lag {number} began after {told:,} samples, not after {started:,}")
         prior = proof.child("prior")
@@ -192,6 +203,65 @@ class _Story:
         if not all(np.array_equal(one, other) for one, other in fixed):
             raise Rejected(f"what lag {number} rests on is not what was decided when it began")
         return place
+
+    def _told_before(self, place: int) -> int:
+        """Number of samples that a row came after."""
+        return sum(
+            int(_Tally(content[16 * (kind == "answer") :]).counts.sum())
+            for kind, content in self.rows[:place]
+            if kind in ("answer", "own data")
+        )
+
+    def _find_lag_of_table(self, requests: list[tuple[int, dict[str, Any]]], proof: Node) -> int:
+        """Return the place of the row that decided what Theorem U has fixed."""
+        lag = proof.child("lag")
+        number, started = lag.whole("number", 1), lag.whole("started", 0)
+        lags = [(place, one["decided"]["lag"]) for place, one in requests if "lag" in one["decided"]]
+        if number > len(lags):
+            raise Rejected(f"lag {number} was not decided on in the study's file")
+        place, past = lags[number - 1]
+        told = self._told_before(place)
+        if told != started:
+            raise Rejected(f"lag {number} began after {told:,} samples, not after {started:,}")
+        pairs = np.flatnonzero(self._mask())
+        policy = pairs[np.asarray(past["policy"]) % len(pairs)] % self.actions
+        claimed = self.document.child("claim").array("policy", "i", (self.stages, self.states))
+        same = past["delta"] == lag.fields["delta"] and np.array_equal(policy, claimed.reshape(-1))
+        for name in FIELDS:
+            if name != "delta":
+                kind = "i" if np.asarray(past[name]).dtype.kind == "i" else "f"
+                same = same and np.array_equal(past[name], lag.array(name, kind, np.shape(past[name])))
+        if not same:
+            raise Rejected(f"what lag {number} rests on is not what was decided when it began")
+        return place
+
+    def _check_fresh(self, begin: int, proof: Node) -> None:
+        """The samples of Theorem U are all that were told since its lag was decided, up to its look."""
+        samples, pairs = proof.child("samples"), np.flatnonzero(self._mask())
+        cells, counts = samples.array("cells", "i", (None,)), samples.array("counts", "i", (None,))
+        rewards = samples.array("rewards", "f", (len(cells),))
+        squares = samples.array("squares", "f", (self.stages * len(pairs),))
+        own_squares, told, wanted = np.zeros_like(squares), list[_Tally](), int(counts.sum())
+        for kind, content in self.rows[begin:]:
+            if kind == "answer" and sum(int(tally.counts.sum()) for tally in told) < wanted:
+                told.append(_Tally(content[16:]))
+        keys, number, sums = [], [], []
+        for tally in told:
+            place = np.searchsorted(pairs, tally.pair)
+            keys.append((tally.stage * len(pairs) + place) * self.states + tally.state)
+            number.append(tally.counts)
+            sums.append(tally.rewards)
+            row = np.arange(self.stages)[:, None] * len(pairs) + np.searchsorted(pairs, tally.pairs)
+            np.add.at(own_squares, row, tally.squares)
+        known, place = np.unique(np.concatenate([*keys, np.zeros(0, np.int64)]), return_inverse=True)
+        mine = np.zeros(len(known), np.int64)
+        np.add.at(mine, place, np.concatenate([*number, np.zeros(0, np.int64)]))
+        if not (np.array_equal(known, cells) and np.array_equal(mine, counts)):
+            raise Rejected("the samples of the proof are not those that the study was told since they were decided on")
+        earned = np.bincount(place, np.concatenate([*sums, np.zeros(0)]), len(known))
+        for here, there in ((earned, rewards), (own_squares, squares)):
+            if (np.abs(here - there) > _ROUNDING * (1 + np.abs(there))).any():
+                raise Rejected("the rewards of the proof are not those that the study was told")
 
     def _check_sums(self, requests: list[tuple[int, dict[str, Any]]], proof: Node, begin: int) -> None:
         """The samples of the proof are all that were told since, up to one of the looks."""
@@ -279,6 +349,8 @@ class _Tally:
         whole = np.frombuffer(data, "<i8", pairs + 2 * used, 40)
         cells, self.counts = whole[pairs : pairs + used], whole[pairs + used :]
         self.rewards = np.frombuffer(data, "<f8", used, 40 + 8 * len(whole))
+        self.pairs = whole[:pairs]
+        self.squares = np.frombuffer(data, "<f8", stages * pairs, 40 + 8 * (len(whole) + used)).reshape(stages, pairs)
         self.stage, rest = np.divmod(cells, max(1, pairs * states))
         self.pair, self.state = whole[:pairs][rest // max(1, states)], rest % max(1, states)
 
