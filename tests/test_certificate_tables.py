@@ -391,7 +391,9 @@ def test_what_was_fixed_later_is_noticed(tmp_path):
     identified(RIVER, 1.0, store=store).save(path)
     document = json.loads(path.read_text())
     for field in tables.FIELDS:
-        change = (lambda x: x * (1 - 1e-12)) if field not in ("looks", "pair", "successor", "reference", "unit") else None
+        change = (
+            (lambda x: x * (1 - 1e-12)) if field not in ("looks", "pair", "successor", "reference", "unit") else None
+        )
         if change is None:
             continue
         copy = forged(document, f"lag.{field}", change)
@@ -409,7 +411,13 @@ def test_what_was_fixed_later_is_noticed(tmp_path):
         answer = next(i for i, (k, _) in enumerate(rows) if k == "answer" and i > place)
         one = unpack(rows[place][1])
         moved = one | {"decided": {}}
-        return [*rows[:place], ("asked", pack(moved)), *rows[place + 1 : answer + 1], ("asked", pack(one)), *rows[answer + 1 :]]
+        return [
+            *rows[:place],
+            ("asked", pack(moved)),
+            *rows[place + 1 : answer + 1],
+            ("asked", pack(one)),
+            *rows[answer + 1 :],
+        ]
 
     rewrite(store, "study", later)
     (record,) = bp.studies(store)

@@ -112,9 +112,9 @@ class _Course:
 
     def decide(self) -> dict[str, Any]:
         """Fix what the next samples are for; if they are for the lag under test, remember what its last look said."""
-        if self.lag is not None and self.place < len(self.lag.looks):
-            if not hopeless(self.lag, self.bounds, self.epsilon):
-                return {"bound": self.bounds[-1][1]}
+        lag, more = self.lag, self.lag is not None and self.place < len(self.lag.looks)
+        if lag is not None and more and not hopeless(lag, self.bounds, self.epsilon):
+            return {"bound": self.bounds[-1][1]}
         past = self.past + self.fresh
         share = _FIRST_SHARE * _NEXT_SHARE**self.lags * self.delta
         plan = plan_lag(self.table, past, self.epsilon, share, np.random.default_rng([self.seed, self.plans]))

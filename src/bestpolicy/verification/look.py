@@ -316,8 +316,8 @@ class Look:
     def _measure(self) -> None:
         """Step 2: squares and ranges."""
         process, fixed, at = self.process, self.fixed, self.fixed.reference
-        spread = np.bincount(self.entry_pair, self.frequency * self.apart[self.direction] ** 2, self.pairs)
-        spread = process.step * np.sqrt(spread)
+        squared = np.bincount(self.entry_pair, self.frequency * self.apart[self.direction] ** 2, self.pairs)
+        spread: Floats = process.step * np.sqrt(squared)
         self.squares = (self.root + spread) ** 2 * _ROOM
         self.squares_template = (self.root_template + spread) ** 2 * _ROOM
         over, under = self.values + self.from_hub, self.values - self.from_hub
