@@ -32,7 +32,8 @@ law, out and pair are needed at the pairs of π and of one optimal policy only: 
 4. gain_k = Â_k + first_k + g(m_k + |(gp̂_k - 1_s)B̂|m_π) + f(g p̂_kU - U(s_k)), without Â and second order at pairs of π.
    Also, by event pair alone, gain_k = Â_k + w_k + |(gp̂_k - 1_s)B̂|w_π with f = 0.
 5. If Z(s) ≥ gain_k + g(p̂_kZ + shift_k(Z)) for all pairs, then V* - V ≤ fU + Z at the state where it is largest (or on
-   average over the start). If all gains are at most 0 and f = 0, then π is optimal.
+   average over the start). A Z that misses this by c, of any sign, meets it with cL added, where L is the longest value
+   of a state: in a table without ends L(s) = 1 + g p_k L. If all gains are at most 0 and f = 0, then π is optimal.
 
 The proof is the statement of who made the file; `tests` compare the two programs, which share no code, and both with
 the truth. *Rounding:* E, e and the residual of B̂ are measured; sums of n products are taken to be off by nε times their
@@ -90,6 +91,8 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
         f"the lag, all that is said to be fixed, was chosen from the first {fixed.started:,} samples only",
         f"it was number {fixed.number} of the lags of the run that looked",
     ]
+    if claim.start is not None:
+        trusted.append("the start was chosen before sampling")
     start = None if claim.start is None else np.append(claim.start, np.zeros(process.size - len(claim.start)))
     epsilon = Look(process, fixed, fresh, units, case.budget, start).epsilon(claim.target)
     return epsilon, fixed.started + int(fresh.pulls.sum()), trusted
@@ -313,8 +316,8 @@ class Look:
     def _measure(self) -> None:
         """Step 2: squares and ranges."""
         process, fixed, at = self.process, self.fixed, self.fixed.reference
-        spread = np.bincount(self.entry_pair, self.frequency * self.apart[self.direction] ** 2, self.pairs)
-        spread = process.step * np.sqrt(spread)
+        squared = np.bincount(self.entry_pair, self.frequency * self.apart[self.direction] ** 2, self.pairs)
+        spread: Floats = process.step * np.sqrt(squared)
         self.squares = (self.root + spread) ** 2 * _ROOM
         self.squares_template = (self.root_template + spread) ** 2 * _ROOM
         over, under = self.values + self.from_hub, self.values - self.from_hub
@@ -430,18 +433,19 @@ class Look:
         if gains.max() <= 0 and not template.any():
             return 0.0
         values, bound = np.zeros(process.size), inf
-        for _ in range(10):
-            before = bound
-            values = self._optimal(gains + process.step * self.shift(values), values)
-            for _ in range(3):
-                needed = process.best(gains + process.step * (self.seen @ values + self.shift(values)))
-                size = float(np.abs(needed).max() + np.abs(values).max() + np.abs(gains).max())
-                lacks = max(0.0, float((needed - values)[: process.live].max())) + self.terms * EPS * 8 * size
-                above = template + values + lacks * process.longest
+        for number in range(8):
+            before, values = bound, self._optimal(gains + process.step * self.shift(values), values)
+            candidate = values
+            for _ in range(4):
+                needed = process.best(gains + process.step * (self.seen @ candidate + self.shift(candidate)))
+                size = float(np.abs(needed).max() + np.abs(candidate).max() + np.abs(gains).max())
+                # L(s) = 1 + g p_k L, whatever p_k is: Z may be raised, and lowered, by multiples of L.
+                lacks = float((needed - candidate)[: process.live].max()) + self.terms * EPS * 8 * size
+                above = template + candidate + lacks * process.longest
                 worth = float(above[: process.live].max() if self.start is None else self.start @ above)
                 bound = min(bound, worth + 1e-12 * float(np.abs(above).max()))
-                values = needed
-            if bound >= before * (1 - 1e-8):
+                candidate = needed
+            if number >= 4 and bound >= before * (1 - 1e-8):
                 break
         return max(bound, 0.0) * _ROOM
 
