@@ -163,7 +163,8 @@ def _checked(problem: Problem, theta: Any, mu: Any, policy: Any) -> tuple[Any, A
     of_type("problem", problem, Problem)
     sizes = (problem.stages, problem.states, problem.dimension)
     theta, mu = as_model_part("theta", theta, sizes[::2]), as_model_part("mu", mu, sizes)
-    if policy is not None:
+    plain = type(policy) is np.ndarray and policy.dtype == np.int64 and policy.shape == sizes[:2]
+    if policy is not None and not (plain and policy.min() >= 0 and policy.max() < problem.actions):
         given = as_whole("policy", policy, floats=False)
         if given.shape != sizes[:2]:
             raise InvalidInput(f"policy must have shape {sizes[:2]}. Got shape {given.shape} instead.")
