@@ -268,7 +268,7 @@ REFUSED = {
     "counts": ("samples.counts", lambda x: 2 * x, "exactly as many samples"),
     "moved counts": ("samples.cells", lambda x: x[::-1], "not increasing"),
     "bets": ("lag.bets", lambda x: -x, "bet"),
-    "supports": ("lag.successor", at(0, 2), "in order"),
+    "supports": ("lag.successor", lambda x: x[::-1], "in order"),
     "absent states": ("lag.successor", at(0, 5), "cannot follow"),
     "absent pairs": ("lag.pair", at(0, 7), "support"),
     "probabilities": ("lag.probability", lambda x: 2 * x, "sum to 1"),
@@ -288,12 +288,10 @@ REFUSED = {
 def test_what_the_theorem_forbids_is_refused(honest, name):
     path, change, reason = REFUSED[name]
     try:
-        found = verdict_on(forged(honest, path, change))
+        reasons = verdict_on(forged(honest, path, change)).reasons
     except InvalidInput as error:
-        assert reason in str(error)
-    else:
-        assert not found.valid
-        assert any(reason in text for text in found.reasons), found.reasons
+        reasons = [str(error)]
+    assert any(reason in text for text in reasons), reasons
 
 
 @pytest.mark.parametrize("scale", [0.1, 10.0])
@@ -391,7 +389,9 @@ def test_what_was_fixed_later_is_noticed(tmp_path):
     identified(RIVER, 1.0, store=store).save(path)
     document = json.loads(path.read_text())
     for field in tables.FIELDS:
-        change = (lambda x: x * (1 - 1e-12)) if field not in ("looks", "pair", "successor", "reference", "unit") else None
+        change = (
+            (lambda x: x * (1 - 1e-12)) if field not in ("looks", "pair", "successor", "reference", "unit") else None
+        )
         if change is None:
             continue
         copy = forged(document, f"lag.{field}", change)
@@ -409,7 +409,13 @@ def test_what_was_fixed_later_is_noticed(tmp_path):
         answer = next(i for i, (k, _) in enumerate(rows) if k == "answer" and i > place)
         one = unpack(rows[place][1])
         moved = one | {"decided": {}}
-        return [*rows[:place], ("asked", pack(moved)), *rows[place + 1 : answer + 1], ("asked", pack(one)), *rows[answer + 1 :]]
+        return [
+            *rows[:place],
+            ("asked", pack(moved)),
+            *rows[place + 1 : answer + 1],
+            ("asked", pack(one)),
+            *rows[answer + 1 :],
+        ]
 
     rewrite(store, "study", later)
     (record,) = bp.studies(store)

@@ -95,7 +95,9 @@ def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:
     verification = verify_text(text, limit_gb=inf)  # this file is our own
     own = verification.recomputed_epsilon
     if own is not None and own > result.epsilon and not verification.valid and verification.theorem in ("U", "U-E"):
-        text = _text(make_certificate(result, own))  # two programs differ in when they stop refining: state what both say
+        text = _text(
+            make_certificate(result, own)
+        )  # two programs differ in when they stop refining: state what both say
         verification = verify_text(text, limit_gb=inf)
     if not verification.valid:
         raise BestPolicyError(f"no certificate was written, because it does not stand its own check: {verification}")
