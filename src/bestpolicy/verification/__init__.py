@@ -253,7 +253,7 @@ def _certified(case: Case, claim: Claim, policy: Ints) -> tuple[float, int, list
 
 
 def _true_loss(case: Case, policy: Ints, model: Any, start: Floats | None = None) -> float:
-    """max_s V*(s) - V^π(s) in a known model, at the first stage, or its mean at a start; by its own policy iteration."""
+    """max_s V*(s) - V^π(s) in a known model at the first stage, or its mean at a start; by its own policy iteration."""
     if not all(hasattr(model, name) for name in ("problem", "theta", "mu")):
         raise InvalidInput(f"model must be a LinearMDP. Got {type(model).__name__} instead.")
     problem = model.problem
