@@ -268,7 +268,7 @@ REFUSED = {
     "counts": ("samples.counts", lambda x: 2 * x, "exactly as many samples"),
     "moved counts": ("samples.cells", lambda x: x[::-1], "not increasing"),
     "bets": ("lag.bets", lambda x: -x, "bet"),
-    "supports": ("lag.successor", at(0, 2), "in order"),
+    "supports": ("lag.successor", lambda x: x[::-1], "in order"),
     "absent states": ("lag.successor", at(0, 5), "cannot follow"),
     "absent pairs": ("lag.pair", at(0, 7), "support"),
     "probabilities": ("lag.probability", lambda x: 2 * x, "sum to 1"),
@@ -288,12 +288,10 @@ REFUSED = {
 def test_what_the_theorem_forbids_is_refused(honest, name):
     path, change, reason = REFUSED[name]
     try:
-        found = verdict_on(forged(honest, path, change))
+        reasons = verdict_on(forged(honest, path, change)).reasons
     except InvalidInput as error:
-        assert reason in str(error)
-    else:
-        assert not found.valid
-        assert any(reason in text for text in found.reasons), found.reasons
+        reasons = [str(error)]
+    assert any(reason in text for text in reasons), reasons
 
 
 @pytest.mark.parametrize("scale", [0.1, 10.0])

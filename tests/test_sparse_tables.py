@@ -16,6 +16,7 @@ from bestpolicy import planning, samples
 from bestpolicy.algorithms import GSS, Request
 from bestpolicy.diagnostics.assumptions import check_features
 from bestpolicy.instances import garnet
+from bestpolicy.instances.loading import load_arrays
 from bestpolicy.problem.files import from_file, to_bytes
 from bestpolicy.stopping import Check
 from bestpolicy.study.journal import tally_from_bytes, tally_to_bytes
@@ -296,6 +297,16 @@ def test_tables_survive_in_files(clock, steps, tmp_path):
     pulls = bp.Pulls(model.problem.pairs, np.full((model.problem.stages, len(model.problem.pairs)), 50))
     drawn_from = [bp.ExactSimulator(one).sample(pulls, np.random.default_rng(1)) for one in (model, again)]
     assert bits(drawn_from[0]) == bits(drawn_from[1])
+
+
+def test_files_of_tables_are_models_on_the_command_line(tmp_path):
+    rows, rewards = tables(5, MASKS["some"], (2,))
+    model = bp.LinearMDP.from_table(rows, rewards, mask=MASKS["some"], horizon=2)
+    model.save(tmp_path / "model.npz")
+    problem, theta, mu = load_arrays(tmp_path / "model.npz")
+    assert problem.fingerprint == model.problem.fingerprint
+    assert np.array_equal(theta, model.theta)
+    assert np.array_equal(mu, model.mu)
 
 
 def test_a_large_table_survives_in_a_small_file(large, tmp_path):

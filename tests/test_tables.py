@@ -389,6 +389,9 @@ def test_rewards_outside_their_range_are_refused():
     problem, lag, fresh, units = example("river")
     with pytest.raises(InvalidInput, match=r"\[0, 1\]"):
         look(problem.table, lag, replace(fresh, rewards=fresh.rewards + 1.5 * fresh.counts), units)
+    for squares in (0.1 * fresh.squares, 0 * fresh.squares, fresh.squares + 1):
+        with pytest.raises(InvalidInput, match="contradict"):
+            look(problem.table, lag, replace(fresh, squares=squares), units)
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,16 @@ def least_squares(features: Matrix, tally: Tally, *, ridge: float) -> Estimate:
     sampled = (features.reshape(-1, dimension) if features.ndim == 3 else features)[tally.pairs]
     weights = tally.pulls.astype(np.float64)
     targets = np.concatenate([tally.reward_sums[:, :, None], tally.next_counts], axis=2)
-    if (weights == weights[:1]).all():  # as many pulls at every stage: one matrix, and one system for all of them
-        gram = (gram_matrix(sampled, weights[0], ridge),) * len(weights)
-        columns = targets.transpose(1, 0, 2).reshape(len(tally.pairs), -1)
-        solution = solve(gram[0], sampled.T @ columns).reshape(dimension, *targets.shape[::2]).swapaxes(0, 1)
-    else:
-        gram = tuple(gram_matrix(sampled, pulls, ridge) for pulls in weights)
-        solution = np.stack([solve(gram[h], sampled.T @ targets[h]) for h in range(len(targets))])
+    try:
+        if (weights == weights[:1]).all():  # as many pulls at every stage: one matrix, and one system for all of them
+            gram = (gram_matrix(sampled, weights[0], ridge),) * len(weights)
+            columns = targets.transpose(1, 0, 2).reshape(len(tally.pairs), -1)
+            solution = solve(gram[0], sampled.T @ columns).reshape(dimension, *targets.shape[::2]).swapaxes(0, 1)
+        else:
+            gram = tuple(gram_matrix(sampled, pulls, ridge) for pulls in weights)
+            solution = np.stack([solve(gram[h], sampled.T @ targets[h]) for h in range(len(targets))])
+    except np.linalg.LinAlgError:
+        raise InvalidInput("without a ridge the sampled features must span R^d. Give ridge > 0.") from None
     return Estimate(
         theta=np.ascontiguousarray(solution[:, :, 0]),
         mu=np.ascontiguousarray(solution[:, :, 1:].swapaxes(1, 2)),

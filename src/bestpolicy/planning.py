@@ -144,7 +144,7 @@ class Evaluation:
 @one_thread()
 def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse, policy: IntArray) -> Evaluation:
     """Evaluate a policy (stages, S) in the model (θ, μ), as for `optimal_plan`; values are not clipped."""
-    theta, mu, policy = _checked(problem, theta, mu, as_whole("policy", policy, floats=False))
+    theta, mu, policy = _checked(problem, theta, mu, () if policy is None else policy)
     parameters = np.empty((problem.stages, problem.dimension))
     values = np.zeros((problem.stages + 1, problem.states))
     played = [_played_features(problem, policy[h]) for h in range(problem.stages)]
@@ -163,7 +163,8 @@ def _checked(problem: Problem, theta: Any, mu: Any, policy: Any) -> tuple[Any, A
     of_type("problem", problem, Problem)
     sizes = (problem.stages, problem.states, problem.dimension)
     theta, mu = as_model_part("theta", theta, sizes[::2]), as_model_part("mu", mu, sizes)
-    if policy is not None:
+    plain = type(policy) is np.ndarray and policy.dtype == np.int64 and policy.shape == sizes[:2]
+    if policy is not None and not (plain and policy.min() >= 0 and policy.max() < problem.actions):
         given = as_whole("policy", policy, floats=False)
         if given.shape != sizes[:2]:
             raise InvalidInput(f"policy must have shape {sizes[:2]}. Got shape {given.shape} instead.")

@@ -81,6 +81,8 @@ def as_whole(name: str, value: Any, *, floats: bool = True) -> IntArray:
 
 def as_model_part(name: str, value: Any, shape: tuple[int, ...]) -> Any:
     """Return θ or μ as an array of this shape; a tuple of sparse matrices, one for each stage, stays one."""
+    if type(value) is np.ndarray and value.dtype == np.float64 and value.shape == shape:
+        return value
     sparse = isinstance(value, tuple) and len(value) > 0 and all(issparse(part) for part in value)
     array = value if sparse else as_numbers(name, value)
     known = (len(value), *value[0].shape) if sparse else array.shape

@@ -102,7 +102,9 @@ def draw(samples: TableSamples, pulls: IntArray, rng: np.random.Generator) -> Ta
     variance = np.maximum(samples.squares - within, 0) / samples.pulls
     noise = np.sqrt(counts * variance[samples.pair]) * rng.standard_normal(len(counts))
     rewards = np.clip(counts * means + noise, 0, counts)
-    return TableSamples.of(samples.pair, samples.next_state, counts, rewards, samples.squares * (pulls / samples.pulls))
+    sums = np.bincount(samples.pair, rewards, len(pulls))
+    squares = np.clip(samples.squares * (pulls / samples.pulls), sums**2 / np.maximum(pulls, 1), sums)
+    return TableSamples.of(samples.pair, samples.next_state, counts, rewards, squares)
 
 
 def least_counts(

@@ -141,7 +141,7 @@ class Problem:
         """φ(s, a), (S, A, d); those of `Problem.tabular` are made when asked for, unless they are too large."""
         if self.given_features is not None:
             return self.given_features
-        if self._is_large:
+        if self.is_large:
             raise InvalidInput(
                 f"one-hot features of {self.dimension:,} pairs would take "
                 f"{readable_size(8 * self.mask.size * self.dimension)} of memory. Algorithms that work in R^d (gss, "
@@ -152,7 +152,8 @@ class Problem:
         return frozen(features.reshape(*self.mask.shape, self.dimension))
 
     @property
-    def _is_large(self) -> bool:
+    def is_large(self) -> bool:
+        """Whether one-hot features of all pairs are too large to be made."""
         return self.mask.size * self.dimension > LARGEST_TABLE
 
     @property
@@ -242,7 +243,7 @@ class Problem:
     def fingerprint(self) -> str:
         """SHA-256 of everything that makes the problem, in hexadecimal."""
         is_table = self.given_features is None
-        kind = "table " if is_table and self._is_large else ""
+        kind = "table " if is_table and self.is_large else ""
         shape = (*self.mask.shape, self.dimension)
         digest = sha256(f"{kind}{shape} {self.discount!r} {self.horizon!r} ".encode())
         if not kind:

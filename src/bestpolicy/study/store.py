@@ -34,7 +34,7 @@ from math import inf
 from os import PathLike
 from typing import Any
 
-from bestpolicy._numerics.inputs import of_type
+from bestpolicy._numerics.inputs import file_path, of_type
 from bestpolicy._version import versions
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.problem import Problem
@@ -235,6 +235,7 @@ def rescue(path: str | PathLike[str], new: str | PathLike[str]) -> list[Record]:
     list of Record
         What could be rescued.
     """
+    path, new = file_path("path", path), file_path("new", new)
     records = []
     with Store(path) as damaged, Store(new, write=True) as target:
         if target.names():

@@ -118,6 +118,8 @@ class Study:
             of_type("units", units, Units)
         if origin is not None:
             of_type("origin", origin, dict)
+            for text in (*origin, *origin.values()):
+                of_type("each of origin", text, str)
         found = find_algorithm(algorithm, problem)
         settings = Settings(
             epsilon,

@@ -144,6 +144,8 @@ def verify(
         If the file cannot be understood (`TooLarge`: it asks for more than the limit). A file that can, but proves
         nothing, gives a `Verification` that says so.
     """
+    if store is not None and not isinstance(store, str | PathLike):
+        raise InvalidInput(f"store must be the path of a file of studies. Got a {type(store).__name__} instead.")
     budget = Budget(limit_gb)
     return _guarded(lambda: _verify(read_text(path, budget), model, budget, store))
 
@@ -251,7 +253,7 @@ def _certified(case: Case, claim: Claim, policy: Ints) -> tuple[float, int, list
 
 
 def _true_loss(case: Case, policy: Ints, model: Any, start: Floats | None = None) -> float:
-    """max_s V*(s) - V^π(s) in a known model, at the first stage, or its mean at a start; by its own policy iteration."""
+    """max_s V*(s) - V^π(s) in a known model at the first stage, or its mean at a start; by its own policy iteration."""
     if not all(hasattr(model, name) for name in ("problem", "theta", "mu")):
         raise InvalidInput(f"model must be a LinearMDP. Got {type(model).__name__} instead.")
     problem = model.problem

@@ -9,14 +9,14 @@ X_k = R + gV(S') over the fresh samples minus its expectation, u = V̂ - V, ũ =
     A_k = Â_k - (ỹ_k·x + g(p̂_k - p̃_k)ũ + (g p̂_k - 1_{s_k})(u - ũ)),      ỹ_k = 1_k + (g p̃_k - 1_{s_k})B.
 
 *Lemma E.* For a fixed direction y, centres m and bet λ (in units: all with n0), with probability at least 1 - e^-l, at
-all looks: Σ y_k(X̄_k - EX_k) ≤ (l/c)/λ + λψ(λβ)G, where G = Σ y_k²/n0_k · mean (X_k - m_k)², β ≥ |y_k|/n0_k times how far
-X_k may lie from m_k on the side that y_k makes unfavourable, and ψ(b) = (-log(1-b) - b)/b²; nothing if λβ ≥ 1.
+all looks: Σ y_k(X̄_k - EX_k) ≤ (l/c)/λ + λψ(λβ)G, where G = Σ y_k²/n0_k · mean (X_k - m_k)², β ≥ |y_k|/n0_k times how
+far X_k may lie from m_k on the side that y_k makes unfavourable, and ψ(b) = (-log(1-b) - b)/b²; nothing if λβ ≥ 1.
 
 *Events*, each with its share of the lag's δ (`tables.EVENTS`; what is left of 1 is for the two forms of adv):
 
 - adv: for f = 0 and f = 1 the *sum* over pairs of e_k = -ỹ_k·x + gf(p_k - p̂_k)U, weighted with how often an optimal
   policy visits them, is at most that of first_k, the lemma's bounds (one lemma for a mixture; no union over pairs);
-- loc: |ũ(a) - ũ(b)| ≤ U1(a, b), b a reference; ref: |ũ(s) - νũ| ≤ U1ref(s); pair: |x_k| ≤ w_k (`STAKES`: two bets each);
+- loc: |ũ(a) - ũ(b)| ≤ U1(a, b), b a reference; ref: |ũ(s) - νũ| ≤ U1ref(s); pair: |x_k| ≤ w_k (two bets, `STAKES`);
 - start: |mean of R + gṼ(S') minus its expectation| ≤ e_s along π;
 - law: |p̂_k - p_k|₁ on B_k ≤ d_k, Hoeffding's bound for each subset of |B_k| + 1 symbols; out: p_k(outside B_k) ≤ out_k.
 
@@ -71,7 +71,7 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
     proof.only("lag", "units", "samples")
     require(case.is_table, "Theorem U is for problems whose pairs share no features")
     pairs, live = case.stages * int(case.mask.sum()), case.stages * len(case.mask)
-    case.budget.hold(60 * pairs + 4 * live**2 + 16 * _CHUNK, f"a table of {live:,} states and {pairs:,} pairs")
+    case.budget.hold(60 * pairs + 7 * live**2 + 16 * _CHUNK, f"a table of {live:,} states and {pairs:,} pairs")
     case.budget.work(4 * live**3 + 40 * live * pairs, f"a table of {live:,} states and {pairs:,} pairs")
     process = Process.of(case)
     own = np.cumsum(case.mask.reshape(-1)) - 1
@@ -316,8 +316,8 @@ class Look:
     def _measure(self) -> None:
         """Step 2: squares and ranges."""
         process, fixed, at = self.process, self.fixed, self.fixed.reference
-        squared = np.bincount(self.entry_pair, self.frequency * self.apart[self.direction] ** 2, self.pairs)
-        spread: Floats = process.step * np.sqrt(squared)
+        moved = np.bincount(self.entry_pair, self.frequency * self.apart[self.direction] ** 2, self.pairs)
+        spread = process.step * np.sqrt(moved)
         self.squares = (self.root + spread) ** 2 * _ROOM
         self.squares_template = (self.root_template + spread) ** 2 * _ROOM
         over, under = self.values + self.from_hub, self.values - self.from_hub

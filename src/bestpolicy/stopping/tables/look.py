@@ -163,6 +163,9 @@ def _begin(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Look:
         raise InvalidInput("A look needs exactly its planned number of fresh samples of every pair.")
     if fresh.rewards.min(initial=0.0) < 0 or (fresh.rewards > fresh.counts * (1 + 1e-12)).any():
         raise InvalidInput("Rewards must lie in [0, 1].")
+    sums, room = fresh.reward_sums, 1e-9 * fresh.pulls
+    if (fresh.squares > sums + room).any() or (sums**2 / fresh.pulls > fresh.squares + room).any():
+        raise InvalidInput("Sums of squared rewards contradict the sums of rewards.")
     return Look(chain, lag, chain.successors(table, fresh), units)
 
 
