@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test bench bench-samples bench-compare bench-scaling studies attack docs lock clean
+.PHONY: run test bench bench-samples bench-compare bench-scaling bench-sparse studies attack docs lock clean
 
 run: .venv/run.stamp  ## gss and tight on the built-in instances; results/ gets tables and a page
 	$(BIN)/bestpolicy demo --output results
@@ -24,6 +24,9 @@ bench-compare: .venv/test.stamp  ## samples of every algorithm on the same insta
 
 bench-scaling: .venv/test.stamp  ## samples of gss and tight against the exponents of the paper's theorems
 	$(BIN)/python -m benchmarks.scaling
+
+bench-sparse: .venv/test.stamp  ## samples of sharp's theorem on tables of a dozen to thousands of pairs
+	$(BIN)/python -m benchmarks.sparse
 
 studies: .venv/test.stamp  ## the slow statistical studies
 	$(BIN)/python -m pytest -m study

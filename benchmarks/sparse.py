@@ -18,7 +18,7 @@ import numpy as np
 
 import bestpolicy as bp
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy.algorithms.table_plan import plan_lag
+from bestpolicy.algorithms.table_plan import hopeless, plan_lag
 from bestpolicy.stopping.tables.lag import Lag
 from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
@@ -92,31 +92,33 @@ class World:
     def largest(self) -> float:
         """max |V*| of the problem's own units, in units of normalised rewards."""
         chain = self.table.chain
-        own = self.scale * self.model[2] + self.offset * chain.longest.max()
-        return float(np.abs(own[chain.live]).max()) / self.scale
+        own = self.scale * self.model[2] + self.offset * chain.longest
+        return float(np.abs(own[chain.claimed]).max()) / self.scale
 
 
 def world(
     states: int,
     state: list[int],
     outcomes: list[list[tuple[float, int, float]]],
-    discount: float,
+    discount: float | None,
     end: bool = False,
     coins: bool = False,
+    horizon: int | None = None,
 ) -> World:
     """Build a world from lists of (probability, next state, reward) a pair; the end, if any, is the last state."""
-    pair = np.repeat(np.arange(len(outcomes)), [len(each) for each in outcomes])
-    flat = [outcome for each in outcomes for outcome in each if True]
+    stages = horizon or 1
+    pair = np.repeat(np.arange(stages * len(outcomes)), [len(each) for each in outcomes] * stages)
+    flat = [outcome for each in outcomes for outcome in each] * stages
     probability = np.array([each[0] for each in flat])
     successor = np.array([each[1] for each in flat], dtype=np.int64)
     reward = np.array([each[2] for each in flat])
     low, high = (min(reward.min(), 0.0), max(reward.max(), 0.0)) if end else (0.0, 1.0)
     scale = high - low
     ends = None
-    if end:
+    if end and discount is not None:
         ends = np.full(states, np.nan)
         ends[-1] = -low / scale / (1 - discount)
-    table = Table(states, np.array(state), discount=discount, end_values=ends)
+    table = Table(states, np.array(state), discount=discount, horizon=horizon, end_values=ends)
     return World(table, pair, successor, probability, (reward - low) / scale, coins, scale, low)
 
 
@@ -145,19 +147,21 @@ def gym_world(name: str, discount: float, **options: object) -> World:
     return world(len(order) + 1, state, outcomes, discount, end=True)
 
 
-def riverswim(states: int, discount: float) -> World:
+def riverswim(states: int, discount: float | None = None, horizon: int | None = None) -> World:
     """The built-in instance."""
-    mdp = bp.instances.load("riverswim", states=states, discount=discount)
+    mdp = bp.instances.load("riverswim", states=states, discount=discount or 0.9)
     rows, rewards = mdp.transitions, np.clip(mdp.rewards, 0, 1)
     state, outcomes = [], []
     for s in range(states):
         for a in range(2):
             state.append(s)
             outcomes.append([(float(p), int(t), float(rewards[s, a])) for t, p in enumerate(rows[s, a]) if p > 0])
-    return world(states, state, outcomes, discount, coins=True)
+    return world(states, state, outcomes, discount, coins=True, horizon=horizon)
 
 
-def garnet(states: int, actions: int, discount: float, seed: int = 0) -> World:
+def garnet(
+    states: int, actions: int, discount: float | None = None, seed: int = 0, horizon: int | None = None
+) -> World:
     """Five distinct successors a pair, Dirichlet weights, coins with uniform means."""
     rng = np.random.default_rng(seed)
     state, outcomes = [], []
@@ -167,7 +171,7 @@ def garnet(states: int, actions: int, discount: float, seed: int = 0) -> World:
             weights, mean = rng.dirichlet(np.ones(5)), float(rng.uniform())
             state.append(s)
             outcomes.append([(float(p), int(t), mean) for p, t in zip(weights, successors, strict=True)])
-    return world(states, state, outcomes, discount, coins=True)
+    return world(states, state, outcomes, discount, coins=True, horizon=horizon)
 
 
 def inventory(stock: int = 200, orders: int = 50, discount: float = 0.99) -> World:
@@ -222,6 +226,8 @@ PROBLEMS: dict[str, tuple[Callable[[], World], float, float]] = {  # with the sa
     "garnet100-99": (lambda: garnet(100, 4, 0.99), 6e5, 1.5e6),
     "garnet1000": (lambda: garnet(1000, 4, 0.9), 7e6, 2.4e7),
     "grid20": (lambda: grid(20), 1.6e7, 5e7),
+    "riverswim6-h20": (lambda: riverswim(6, horizon=20), np.nan, np.nan),
+    "garnet20-h10": (lambda: garnet(20, 4, horizon=10), np.nan, np.nan),
 }
 
 
@@ -248,7 +254,7 @@ def run(
     while done.samples < most:
         began = time.process_time()
         share = 0.65 * 0.35**done.lags * delta
-        plan = plan_lag(problem.table, past, epsilon, share, rehearsals, trace=trace)
+        plan = plan_lag(problem.table, past, epsilon, share, rehearsals, print if trace else None)
         done.plan_seconds += time.process_time() - began
         done.plans += 1
         if not isinstance(plan, Lag):
@@ -258,7 +264,7 @@ def run(
                 print(f"  pilot to {done.samples:.4g}")
             continue
         done.lags += 1
-        fresh, have = TableSamples.none(problem.table.pairs), 0
+        fresh, have, bounds = TableSamples.none(problem.table.pairs), 0, []
         for units in plan.looks.tolist():
             fresh = fresh + problem.sample((units - have) * plan.unit, rng)
             have = units
@@ -273,6 +279,9 @@ def run(
                 done.epsilon, done.loss = verdict.epsilon, problem.loss(verdict.policy)
             if done.epsilon <= epsilon:
                 return done
+            bounds.append((units, verdict.epsilon))
+            if hopeless(plan, bounds, epsilon):
+                break
         past = past + fresh
     return done
 

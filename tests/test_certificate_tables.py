@@ -261,7 +261,7 @@ REFUSED = {
     "shares": ("lag.shares", lambda x: 1.2 * x, "sum to more than 1"),
     "negative share": ("lag.shares", at(0, -0.1), "sum to more"),
     "looks": ("lag.looks", lambda x: x + 1, "looks"),
-    "units": ("units", lambda x: 11, "no look"),
+    "units": ("units", lambda x: 13, "no look"),
     "fewer units": ("units", lambda x: 8, "exactly as many samples"),
     "unit": ("lag.unit", lambda x: x + 1, "exactly as many samples"),
     "no unit": ("lag.unit", lambda x: 0 * x, "at least one sample"),

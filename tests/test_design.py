@@ -352,7 +352,7 @@ def test_dependent_features_are_refused_with_a_remedy():
         (np.ones((3, 0)), r"Got shape \(3, 0\)"),
         (np.array([[1.0, 2.0], [3.0, np.nan]]), r"finite.*nan in row 1, column 1"),
         (np.array([[1.0, -np.inf], [3.0, 1.0]]), r"finite.*-inf in row 0, column 1"),
-        ([["a", "b"]], r"real numbers"),
+        ([["a", "b"]], r"array of numbers"),
         (np.ones((2, 2)) * 1j, r"real numbers"),
     ],
 )

@@ -89,3 +89,20 @@ def test_a_study_may_move_from_processor_to_processor(tmp_path, everywhere):
     for looks, (name, environment) in zip((12, 20, 15, "inf"), machines[:3] + machines[-1:], strict=True):
         (text,) = outputs(MOVE, store, str(looks), machines={name: environment}).values()
     agree(json.loads(text), next(iter(everywhere.values())))
+
+
+PLUG_IN = """
+import json
+import bestpolicy as bp
+cases = [("two-state", 0.0), ("riverswim", 0.1), ("simplex-episodic", 0.03), ("low-rank", 0.1)]
+found = [bp.bounds.plug_in_samples(bp.instances.load(name), epsilon, runs=20, max_seconds=float("inf")).samples
+         for name, epsilon in cases]
+print(json.dumps(found))
+"""
+
+
+def test_the_plug_in_needs_the_same_on_every_processor():
+    first, *others = (json.loads(text) for text in outputs(PLUG_IN).values())
+    assert None not in first
+    for other in others:
+        assert other == first

@@ -12,31 +12,21 @@ import pytest
 from scipy.sparse import csr_array, issparse
 
 import bestpolicy as bp
-from bestpolicy import samples
+from bestpolicy import planning, samples
 from bestpolicy.algorithms import GSS, Request
 from bestpolicy.diagnostics.assumptions import check_features
-from bestpolicy.planning import _sparse_values
+from bestpolicy.instances import garnet
+from bestpolicy.instances.loading import load_arrays
 from bestpolicy.problem.files import from_file, to_bytes
 from bestpolicy.stopping import Check
 from bestpolicy.study.journal import tally_from_bytes, tally_to_bytes
 
-STATES, ACTIONS, SUCCESSORS = 10_000, 4, 5
-
-
-def garnet(states: int = STATES, seed: int = 0, **clock) -> bp.LinearMDP:
-    """A random table with a few successors of each pair."""
-    rng, pairs = np.random.default_rng(seed), states * ACTIONS
-    successors = rng.integers(0, states, (pairs, SUCCESSORS))
-    weights = rng.dirichlet(np.ones(SUCCESSORS), pairs)
-    rows = csr_array(
-        (weights.ravel(), successors.ravel(), np.arange(0, pairs * SUCCESSORS + 1, SUCCESSORS)), (pairs, states)
-    )
-    return bp.LinearMDP.from_table(rows, rng.random((states, ACTIONS)), **(clock or {"discount": 0.9}))
+STATES, ACTIONS = 10_000, 4
 
 
 @pytest.fixture(scope="module")
 def large() -> bp.LinearMDP:
-    return garnet()
+    return garnet(states=STATES, actions=ACTIONS)
 
 
 def one_hot(mask: np.ndarray) -> np.ndarray:
@@ -74,9 +64,25 @@ def test_one_hot_features_are_recognised_in_any_order_and_nothing_else_is():
     assert np.array_equal(turned.columns[np.argsort(turned.columns)], np.arange(len(order)))
     assert (turned.pair_features[np.arange(len(order)), turned.columns] == 1).all()
     shared = features.copy()
-    shared[0] = features[1]
+    shared[0] = features[1]  # a coordinate belongs to nobody
     for other in (2 * features, -features, features + 0.1, shared, np.concatenate([features, features], axis=2)):
-        assert not bp.Problem(other, mask=MASKS["some"], discount=0.9).is_tabular
+        problem = bp.Problem(other, mask=MASKS["some"], discount=0.9)
+        assert not problem.is_tabular
+        assert problem.columns is None
+
+
+def test_pairs_may_share_a_coordinate():
+    """As aggregated states do: a sparse model of them is the same as one of arrays, but it is no table."""
+    clusters, rng = np.array([0, 0, 1, 2, 1]), np.random.default_rng(0)
+    features = np.eye(6).reshape(3, 2, 6)[clusters]
+    problem = bp.Problem(features, discount=0.9)
+    assert not problem.is_tabular
+    assert np.array_equal(problem.columns, features.reshape(10, 6).argmax(axis=1))
+    assert all(finding.passed for finding in check_features(problem))
+    theta, mu = rng.random(6), rng.dirichlet(np.ones(5), 6).T
+    dense, sparse = (bp.LinearMDP(problem, theta=theta, mu=form(mu)) for form in (np.asarray, csr_array))
+    for name in ("rewards", "transitions", "values", "variances", "mu"):
+        np.testing.assert_allclose(getattr(sparse, name), getattr(dense, name), rtol=1e-10)
 
 
 def test_a_large_table_has_everything_but_an_array_of_features(large):
@@ -293,6 +299,16 @@ def test_tables_survive_in_files(clock, steps, tmp_path):
     assert bits(drawn_from[0]) == bits(drawn_from[1])
 
 
+def test_files_of_tables_are_models_on_the_command_line(tmp_path):
+    rows, rewards = tables(5, MASKS["some"], (2,))
+    model = bp.LinearMDP.from_table(rows, rewards, mask=MASKS["some"], horizon=2)
+    model.save(tmp_path / "model.npz")
+    problem, theta, mu = load_arrays(tmp_path / "model.npz")
+    assert problem.fingerprint == model.problem.fingerprint
+    assert np.array_equal(theta, model.theta)
+    assert np.array_equal(mu, model.mu)
+
+
 def test_a_large_table_survives_in_a_small_file(large, tmp_path):
     large.save(tmp_path / "model.npz")
     assert (tmp_path / "model.npz").stat().st_size < 20 * 2**20
@@ -366,7 +382,7 @@ def test_what_is_no_table_is_refused(what, message, form):
 
 def test_a_sparse_mu_needs_one_hot_features():
     with pytest.raises(bp.InvalidInput, match="one-hot"):
-        bp.LinearMDP(bp.Problem(np.ones((2, 1, 1)), discount=0.9), theta=[0.5], mu=csr_array(np.full((2, 1), 0.5)))
+        bp.LinearMDP(bp.Problem(2 * np.ones((2, 1, 1)), discount=0.9), theta=[0.2], mu=csr_array(np.full((2, 1), 0.25)))
 
 
 def test_columns_of_a_sparse_model_may_be_in_any_order():
@@ -380,12 +396,23 @@ def test_columns_of_a_sparse_model_may_be_in_any_order():
     np.testing.assert_allclose(model.values, table.values)
 
 
+def test_garnets_have_so_many_successors():
+    model = garnet(states=20, actions=3, successors=4, seed=2)
+    assert (np.diff(model.kernel[0].indptr) == 4).all()
+    np.testing.assert_allclose(model.transitions.sum(axis=2), 1)
+    assert model.fingerprint == garnet(states=20, actions=3, successors=4, seed=2).fingerprint
+    assert model.fingerprint != garnet(states=20, actions=3, successors=4, seed=3).fingerprint
+    for wrong in ({"successors": 101}, {"successors": 0}, {"states": 0}, {"states": 2**40}, {"seed": -1}):
+        with pytest.raises(bp.InvalidInput):
+            garnet(**wrong)
+
+
 # --- planning
 
 
 @pytest.mark.parametrize("discount", [0.9, 0.999])
 def test_large_tables_are_planned_in(discount):
-    model = garnet(3_000, discount=discount)
+    model = garnet(states=3_000, discount=discount)
     limit = 1 / (1 - discount)
     assert model.plan.error_bound < 1e-9 * limit
     values, kernel, means = np.zeros(3_000), model.kernel[0], model.rewards.ravel()
@@ -399,17 +426,35 @@ def test_large_tables_are_planned_in(discount):
     assert model.loss((greedy + 1) % ACTIONS) > 0.1
 
 
-def test_values_on_a_long_ring_are_exact():
+@pytest.mark.parametrize("narrow", [True, False])
+def test_values_on_a_long_ring_are_exact(narrow, monkeypatch):
     """States that lead to each other in a circle: what a few steps of an iterative solver see of it is nothing."""
+    if not narrow:
+        monkeypatch.setattr(planning, "_is_narrow", lambda system: False)
     states, gamma = 4_000, 0.99
     ring = csr_array((np.ones(states), (np.arange(states) + 1) % states, np.arange(states + 1)), (states, states))
     rewards = (np.arange(states) == 0).astype(float)
     expected = gamma ** ((-np.arange(states)) % states) / (1 - gamma**states)
-    np.testing.assert_allclose(_sparse_values(ring, rewards, gamma), expected, atol=1e-10)
+    assert planning._is_narrow(ring) == narrow
+    np.testing.assert_allclose(planning._sparse_values(ring, rewards, gamma), expected, atol=1e-10)
+
+
+def test_rewards_far_away_are_found():
+    """A corridor in which only the last of many states pays: policies that look one step ahead find nothing."""
+    states, gamma = 1_500, 0.995
+    left, right = np.maximum(np.arange(states) - 1, 0), np.minimum(np.arange(states) + 1, states - 1)
+    successors = np.stack([left, right], axis=1).ravel()
+    rows = csr_array((np.ones(2 * states), successors, np.arange(2 * states + 1)), (2 * states, states))
+    rewards = np.zeros((states, 2))
+    rewards[-1, 1] = 1.0
+    model = bp.LinearMDP.from_table(rows, rewards, discount=gamma)
+    expected = gamma ** np.arange(states)[::-1] / (1 - gamma)
+    np.testing.assert_allclose(model.values, expected, rtol=1e-6, atol=1e-8)
+    assert (model.policy[200:] == 1).all()
 
 
 def test_an_episodic_table_is_planned_in():
-    model = garnet(2_000, horizon=5)
+    model = garnet(states=2_000, horizon=5)
     values = np.zeros(2_000)
     for step in reversed(range(5)):
         values = (model.rewards[step].ravel() + model.kernel[step] @ values).reshape(-1, ACTIONS).max(axis=1)
@@ -487,7 +532,7 @@ def test_a_large_table_goes_through_a_study_its_file_and_back(kind, large, tmp_p
     tracemalloc.start()
     try:
         if kind == "episodic":
-            model = garnet(horizon=2)
+            model = garnet(states=STATES, horizon=2)
         elif kind == "masked":
             mask = np.random.default_rng(0).random((STATES, ACTIONS)) < 0.7
             mask[:, 0] = True

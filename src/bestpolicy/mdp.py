@@ -46,7 +46,7 @@ class LinearMDP:
     problem : Problem
     theta : array (d,) or (H, d)
     mu : array (S, d) or (H, S, d)
-        Of a tabular problem also a SciPy sparse array (S, d), or a sequence of H such.
+        With one-hot features also a SciPy sparse array (S, d), or a sequence of H such.
     name : str, optional
         Shown in reports.
     """
@@ -330,7 +330,7 @@ def _step_tables(transitions: Any, problem: Problem) -> list[Any]:
 
 def _sparse_parameters(problem: Problem, mu: Any) -> Sparse:
     """Validate a sparse μ and return one for each stage, in one form: by columns, sorted, without zeros."""
-    if not problem.is_tabular:
+    if problem.columns is None:
         raise InvalidInput("a sparse mu needs one-hot features (Problem.tabular). Give it as an array.")
     given = [mu] if issparse(mu) else list(mu)
     if len(given) != problem.stages:

@@ -6,7 +6,7 @@ policy π of a discounted model is evaluated by one d×d solve,
     ξ^π = (I - γ K_π)⁻¹ θ,     K_π = μᵀΦ_π = Σ_s μ(s) φ(s, π(s))ᵀ,
 
 or, if S < d, by one S×S solve, V^π = (I - γ Φ_πμᵀ)⁻¹ Φ_πθ and ξ^π = θ + γ μᵀV^π; an episodic model by backward
-induction on the ξ_h. A sparse μ, of a table, stays sparse: the S×S system is then solved by iteration.
+induction on the ξ_h. A sparse μ, of a table, stays sparse, and so does the S×S system.
 
 Estimated models have signed kernels, for which the optimal values need not exist. The planner therefore solves
 the *clipped* equation V = clip(max_a Φ(θ + γ μᵀV), 0, L), which has a solution for every model and the same one
@@ -23,19 +23,26 @@ of what is returned is measured in one last pass and returned with it. In a mode
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
+from typing import Any
 
 import numpy as np
 from scipy.sparse import eye_array, issparse
-from scipy.sparse.linalg import gmres
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+from scipy.sparse.linalg import gmres, splu
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix, Sparse, dense
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix, Sparse, as_model_part, as_whole, dense
+from bestpolicy._numerics.inputs import of_type
 from bestpolicy._numerics.reproducible import greedy, one_thread
+from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 
 _MAX_IMPROVEMENTS = 60
 _MAX_SWEEPS = 100
 _DIRECT = 1000  # states up to which a sparse system is solved as a dense one
+_NARROW = 8.0  # times the root of the number of states: what a grid with a few layers has
 _MAX_REFINEMENTS = 8
+_FIRST_SWEEPS, _SETTLED = 10_000, 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +92,7 @@ def optimal_plan(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse, s
     start : int array (stages, S), optional
         A policy to start from; only speed depends on it.
     """
+    theta, mu, start = _checked(problem, theta, mu, start)
     if problem.horizon is None:
         value_parameters = _solve_clipped(problem, theta[0], mu[0], None if start is None else start[0])[None]
         values = _clipped_values(problem, _q_values(problem, value_parameters[0]), 0)[None]
@@ -136,6 +144,7 @@ class Evaluation:
 @one_thread()
 def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse, policy: IntArray) -> Evaluation:
     """Evaluate a policy (stages, S) in the model (θ, μ), as for `optimal_plan`; values are not clipped."""
+    theta, mu, policy = _checked(problem, theta, mu, as_whole("policy", policy, floats=False))
     parameters = np.empty((problem.stages, problem.dimension))
     values = np.zeros((problem.stages + 1, problem.states))
     played = [_played_features(problem, policy[h]) for h in range(problem.stages)]
@@ -147,6 +156,20 @@ def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse
             values[stage] = played[stage] @ parameters[stage]
     residuals = np.array([np.abs(values[h] - played[h] @ parameters[h]).max() for h in range(problem.stages)])
     return Evaluation(values[:-1], parameters, residuals, _accumulated(problem, residuals))
+
+
+def _checked(problem: Problem, theta: Any, mu: Any, policy: Any) -> tuple[Any, Any, Any]:
+    """Return what belongs to the problem, or say what does not."""
+    of_type("problem", problem, Problem)
+    sizes = (problem.stages, problem.states, problem.dimension)
+    theta, mu = as_model_part("theta", theta, sizes[::2]), as_model_part("mu", mu, sizes)
+    plain = type(policy) is np.ndarray and policy.dtype == np.int64 and policy.shape == sizes[:2]
+    if policy is not None and not (plain and policy.min() >= 0 and policy.max() < problem.actions):
+        given = as_whole("policy", policy, floats=False)
+        if given.shape != sizes[:2]:
+            raise InvalidInput(f"policy must have shape {sizes[:2]}. Got shape {given.shape} instead.")
+        policy = problem.stage_policy(given[0] if problem.horizon is None else given)
+    return theta, mu, policy
 
 
 def action_gap(problem: Problem, q_values: FloatArray) -> float:
@@ -203,6 +226,8 @@ def _sparse_values(kernel: Matrix, rewards: FloatArray, gamma: float) -> FloatAr
         exact = np.linalg.solve(np.eye(len(rewards)) - gamma * dense(kernel), rewards)
         return np.asarray(exact, np.float64)
     limit, system = 1.0 / (1.0 - gamma), (eye_array(len(rewards)) - gamma * kernel).tocsr()
+    if _is_narrow(system):
+        return np.asarray(splu(system.tocsc()).solve(rewards), np.float64)
     precision = 4e-15 * max(limit * float(np.abs(rewards).max(initial=0.0)), 1.0)
     values: FloatArray = np.zeros(len(rewards))
     residual, size = rewards, np.inf
@@ -222,12 +247,22 @@ def _sparse_values(kernel: Matrix, rewards: FloatArray, gamma: float) -> FloatAr
     return values
 
 
+def _is_narrow(system: Matrix) -> bool:
+    """Whether states can be put into an order, as on a line or a grid, in which each leads only to some close to it.
+
+    Elimination is cheap then. Where it is not, chains mix fast, and iteration is.
+    """
+    place = np.argsort(reverse_cuthill_mckee(system))
+    entries = system.tocoo()
+    return int(np.abs(place[entries.row] - place[entries.col]).max()) <= _NARROW * sqrt(len(place))
+
+
 def _solve_clipped(problem: Problem, theta: FloatArray, mu: Matrix, start: IntArray | None) -> FloatArray:
     """Return ξ with V = clip(max_a Φξ) ≈ clip(max_a Φ(θ + γ μᵀV)), by policy iteration with clipping."""
     limit, gamma, everywhere = problem.value_limits[0], problem.continuation, np.arange(problem.states)
     # Changing one's mind for less than rounding error would make the iteration cycle.
     hysteresis = limit * (max(1e-13, 1e-14 * limit) if issparse(mu) else 1e-13)
-    policy = _q_values(problem, theta).argmax(axis=1) if start is None else start
+    policy = _first_policy(problem, theta, mu) if start is None else start
     free = np.ones(problem.states, dtype=np.bool_)  # where the value is not clipped
     constants = np.zeros(problem.states)
     parameters = theta
@@ -251,6 +286,22 @@ def _solve_clipped(problem: Problem, theta: FloatArray, mu: Matrix, start: IntAr
         policy = np.where(improved, q_values.argmax(axis=1), policy)
         free, constants = now_free, now_constants
     return _sweep(problem, theta, mu, parameters)
+
+
+def _first_policy(problem: Problem, theta: FloatArray, mu: Matrix) -> IntArray:
+    """Return a policy to start from; in a large table rewards may be far away, and sweeps carry them fast."""
+    q_values = _q_values(problem, theta)
+    policy: IntArray = q_values.argmax(axis=1)
+    changed = 0
+    for sweep in range(int(min(10 * problem.value_limits[0], _FIRST_SWEEPS)) if issparse(mu) else 0):
+        values, before = _clipped_values(problem, q_values, 0), policy
+        q_values = _q_values(problem, theta + problem.continuation * (mu.T @ values))
+        policy = q_values.argmax(axis=1)
+        changed = changed if np.array_equal(policy, before) else sweep
+        gained = _clipped_values(problem, q_values, 0) - values
+        if sweep >= changed + _SETTLED or np.ptp(gained) <= 1e-6:  # what all states gain alike changes no policy
+            break
+    return policy
 
 
 def _sweep(problem: Problem, theta: FloatArray, mu: Matrix, parameters: FloatArray) -> FloatArray:

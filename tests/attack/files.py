@@ -1,7 +1,8 @@
 """Hostile files: forged certificates, archives that unpack to more than there is, databases that never end.
 
 Each is read under a limit of memory and time. It must be refused: with an exception of this package, or with a
-verification that says "not valid". To accept it, to crash and to hang are failures.
+verification that says "not valid". To accept it, to crash and to hang are failures. Of a forged journal whose hashes
+fit, nobody can tell what could have been: there whatever is accepted must fit together.
 """
 
 from __future__ import annotations
@@ -20,14 +21,19 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import bestpolicy as bp
+from bestpolicy.report.accounts import from_store
+from bestpolicy.study.journal import pack, samples_told, tally_from_bytes, tally_to_bytes, unpack
+from bestpolicy.study.store import Store
 from bestpolicy.verification.reading import digest
 from tests.attack.flips import MDP, finished, unfinished, untouched, wrong_with
 from tests.attack.sandbox import Found, attempt
+from tests.journals import rewrite
 
 DATA = Path(__file__).parent.parent / "data"
 Forgery = tuple[str, Callable[[str], None], str]  # its name, what writes it to a path, and what reads it
@@ -45,6 +51,8 @@ def accepted(path: str, kind: str) -> str:
             except bp.BestPolicyError:
                 continue
             return f"{reader.__qualname__} accepts it"
+    elif kind == "forged store":
+        return contradicts_itself(path)
     else:
         write = unfinished if kind == "unfinished store" else finished
         changed = None if kind == "store" else Path(path).read_bytes()  # what was no store is rightly told so
@@ -285,12 +293,8 @@ _ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
 
 
 def _stores() -> Iterator[Forgery]:
-    columns = {
-        "study": ("fingerprint", "problem", "settings", "versions", "result"),
-        "answer": ("position", "query", "attempt", "samples", "tally"),
-        "looked": ("position", "record", "policy"),
-        "asked": ("position", "first", "looks", "content"),
-    }
+    """Files that somebody has changed without the hashes, or such that SQLite would do what it should not."""
+    columns = {"study": ("id", "rows", "head"), "entry": ("id", "kind", "content", "chain")}
     values = {
         "a text": "'x'",
         "a huge number": "9223372036854775807",
@@ -299,55 +303,326 @@ def _stores() -> Iterator[Forgery]:
         "a gigabyte": "zeroblob(900000000)",
         "deep JSON": "'" + "[" * 100_000 + "'",
     }
-    chance = random.Random(5)
+    last = "(SELECT MAX(id) FROM entry)"
     for table, names in columns.items():
-        for column in names:
-            what = chance.choice(list(values))
-            change = f"UPDATE OR IGNORE {table} SET {column} = {values[what]}"
-            write = chance.choice([unfinished, finished])
-            yield f"store: {what} as {table}.{column}", partial(_store, write, (change,)), f"{write.__name__} store"
+        for number, column in enumerate(names):
+            for what, value in values.items():
+                if column == "id" and not value.lstrip("-").isdigit():  # which SQLite itself refuses
+                    continue
+                change = f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE id = (SELECT MAX(id) FROM {table})"
+                write = (unfinished, finished)[number % 2]
+                yield f"store: {what} as {table}.{column}", partial(_store, write, (change,)), f"{write.__name__} store"
     endless = f"CREATE VIEW {{0}} AS {_ENDLESS} SELECT {{1}} FROM n"
     hostile = {
-        "endless answers": (
-            "ALTER TABLE answer RENAME TO kept",
-            endless.format("answer", "1 AS study, i AS position, i AS query, 0 AS attempt, 1 AS samples, x'' AS tally"),
+        "endless rows": (
+            "ALTER TABLE entry RENAME TO kept",
+            endless.format("entry", "i + 1099511627775 AS id, 'look' AS kind, x'' AS content, x'' AS chain"),
         ),
-        "endless looks": (
-            "ALTER TABLE looked RENAME TO kept",
-            endless.format("looked", "1 AS study, i AS position, '{}' AS record, NULL AS policy"),
-        ),
-        "endless requests": (
-            "ALTER TABLE asked RENAME TO kept",
-            endless.format("asked", "1 AS study, i AS position, i AS first, 0 AS looks, x'' AS content"),
+        "endless studies": (
+            "ALTER TABLE study RENAME TO kept",
+            endless.format("study", "i AS id, 1 AS rows, x'' AS head"),
         ),
         "a trigger that never ends": (
-            f"CREATE TRIGGER t BEFORE INSERT ON answer BEGIN SELECT COUNT(*) FROM ({_ENDLESS} SELECT i FROM n); END",
+            f"CREATE TRIGGER t BEFORE INSERT ON entry BEGIN SELECT COUNT(*) FROM ({_ENDLESS} SELECT i FROM n); END",
         ),
-        "a trigger that doubles answers": (
-            "CREATE TRIGGER t AFTER INSERT ON looked BEGIN UPDATE answer SET samples = 2 * samples; END",
-        ),
+        "a trigger that forgets": ("CREATE TRIGGER t AFTER INSERT ON entry BEGIN DELETE FROM entry; END",),
+        "an index on what is computed": ("CREATE INDEX i ON entry (hex(content))",),
+        "a virtual table": ("CREATE VIRTUAL TABLE v USING fts5(x)",),
+        "another table": ("CREATE TABLE more (x)",),
+        "a column that is computed": ("ALTER TABLE entry ADD COLUMN more AS (kind || content)",),
         "a schema that is no SQL": ("UPDATE sqlite_master SET sql = 'CREATE TABLE study AS (' WHERE name = 'study'",),
-        "no tables": ("DROP TABLE answer", "DROP TABLE looked"),
+        "no tables": ("DROP TABLE study", "DROP TABLE entry"),
+        "no studies": ("DROP TABLE study",),
         "a newer version": ("PRAGMA user_version = 99",),
+        "an older version": ("PRAGMA user_version = 3",),
+        "the first version": ("PRAGMA user_version = 1",),
+        "a version below all": ("PRAGMA user_version = -5",),
         "somebody else's application": ("PRAGMA application_id = 1",),
-        "an answer that was never told": (
-            "INSERT INTO answer SELECT study, 10000, query, attempt, samples, tally FROM answer LIMIT 1",
+        "a row more": (f"INSERT INTO entry SELECT id + 1, kind, content, chain FROM entry WHERE id = {last}",),
+        "a row less": (f"DELETE FROM entry WHERE id = {last}",),
+        "a row less in between": (f"DELETE FROM entry WHERE id = {last} - 4",),
+        "no rows at all": ("DELETE FROM entry",),
+        "rows in another order": (
+            f"UPDATE entry SET id = -1 WHERE id = {last} - 1",
+            f"UPDATE entry SET id = {last} + 1 WHERE id = {last}",
+            f"UPDATE entry SET id = {last} - 2 WHERE id = -1",
         ),
-        "an answer less": ("DELETE FROM answer WHERE position = 1",),
-        "answers in another order": (
-            "UPDATE answer SET position = -1 WHERE position = 0",
-            "UPDATE answer SET position = 0 WHERE position = 1",
-            "UPDATE answer SET position = 1 WHERE position = -1",
+        "half of a row": (f"UPDATE entry SET content = substr(content, 1, 40) WHERE id = {last} - 1",),
+        "another kind of row": (f"UPDATE entry SET kind = 'answer' WHERE id = {last} - 1",),
+        "a study more": ("INSERT INTO study SELECT id + 1, rows, head FROM study",),
+        "a million studies": (f"{_ENDLESS} INSERT INTO study SELECT i + 1, 1, x'' FROM n LIMIT 1000000",),
+        "a smaller epsilon in the first row": (
+            "UPDATE entry SET content = CAST(replace(content, 'epsilon\": 0.6', 'epsilon\": 0.1') AS BLOB) "
+            "WHERE kind = 'begun'",
         ),
-        "another seed": ("UPDATE study SET settings = replace(settings, '\"seed\": 3', '\"seed\": 4')",),
-        "another delta": ("UPDATE study SET settings = replace(settings, '\"delta\": 0.1', '\"delta\": 0.0001')",),
-        "a smaller epsilon": ("UPDATE looked SET record = replace(record, '\"epsilon\": 0.', '\"epsilon\": 0.0')",),
-        "another result": ("UPDATE study SET result = replace(result, '\"samples\": ', '\"samples\": 9')",),
-        "a result before the end": ('UPDATE study SET result = \'{"outcome": "certified"}\'',),
+        "another end": (
+            "UPDATE entry SET content = CAST(replace(content, 'certified', 'budget') AS BLOB) WHERE kind = 'ended'",
+        ),
     }
     for what, statements in hostile.items():
-        write = finished if "another result" in what or "epsilon" in what else unfinished
+        write = finished if "end" in what.split() else unfinished
         yield f"store: {what}", partial(_store, write, statements), f"{write.__name__} store"
+    for what, (write, change) in _forged_journals().items():
+        yield f"store: {what}, hashes and all", partial(_rewritten, write, change), "forged store"
+
+
+Rows = list[tuple[str, bytes]]
+
+
+def _rewritten(write: Callable[[str], None], change: Callable[[Rows], Rows], path: str) -> None:
+    """Write a file of studies whose rows somebody has changed, with hashes that fit."""
+    Path(path).write_bytes(untouched(write)[0])
+    rewrite(path, "study", change)
+
+
+def _row(kind: str, change: Callable[[bytes], bytes], which: int = 0) -> Callable[[Rows], Rows]:
+    """Change the content of one row of a kind."""
+
+    def changed(rows: Rows) -> Rows:
+        place = [i for i, row in enumerate(rows) if row[0] == kind][which]
+        return [*rows[:place], (kind, change(rows[place][1])), *rows[place + 1 :]]
+
+    return changed
+
+
+def _text(kind: str, old: str, new: str) -> Callable[[Rows], Rows]:
+    def change(content: bytes) -> bytes:
+        assert old.encode() in content, (kind, old)
+        return content.replace(old.encode(), new.encode())
+
+    return _row(kind, change)
+
+
+def _fields(kind: str, which: int = 0, **changed: Any) -> Callable[[Rows], Rows]:
+    """Change fields of a row that was packed; a callable gets what is there."""
+
+    def change(content: bytes) -> bytes:
+        node = unpack(content)
+        return pack(node | {key: to(node[key]) if callable(to) else to for key, to in changed.items()})
+
+    return _row(kind, change, which)
+
+
+def _json(kind: str, **changed: Any) -> Callable[[Rows], Rows]:
+    return _row(kind, lambda content: json.dumps(json.loads(content) | changed).encode())
+
+
+def _tally(change: Callable[[bp.Tally], dict[str, Any]], which: int = 0) -> Callable[[Rows], Rows]:
+    """Change the arrays of an answer, possible or not."""
+
+    def changed(content: bytes) -> bytes:
+        tally = tally_from_bytes(content[16:])
+        arrays = {
+            name: getattr(tally, name).copy() for name in ("pairs", "next_counts", "next_rewards", "squared_rewards")
+        }
+        return content[:16] + tally_to_bytes(SimpleNamespace(**arrays | change(tally)))  # type: ignore[arg-type]
+
+    return _row("answer", changed, which)
+
+
+def _sizes(*sizes: int) -> Callable[[Rows], Rows]:
+    start = 16 + len(b"tally 2\n")
+    numbers = b"".join(size.to_bytes(8, "little", signed=True) for size in sizes)
+    return _row("answer", lambda content: content[:start] + numbers + content[start + len(numbers) :])
+
+
+def _forged_journals() -> dict[str, tuple[Callable[[str], None], Callable[[Rows], Rows]]]:
+    """What a forger makes of the rows of a journal; some of it could have been."""
+    begun = {
+        "nothing": _row("begun", lambda content: b"{}"),
+        "a list": _row("begun", lambda content: b"[]"),
+        "deep JSON": _row("begun", lambda content: b"[" * 10**5),
+        "not UTF-8": _row("begun", lambda content: b"\xff\xfe"),
+        "an endless seed": _text("begun", '"seed": 3', '"seed": 1e999'),
+        "a seed of 10^4000": _text("begun", '"seed": 3', '"seed": 1' + "0" * 4000),
+        "a seed of many digits": _text("begun", '"seed": 3', '"seed": ' + "9" * 10**5),
+        "another seed": _text("begun", '"seed": 3', '"seed": 4'),
+        "no epsilon": _text("begun", '"asked_epsilon": 0.6', '"asked_epsilon": NaN'),
+        "a smaller epsilon": _text("begun", '"asked_epsilon": 0.6', '"asked_epsilon": 0.5'),
+        "another delta": _text("begun", '"delta": 0.1', '"delta": 0.0001'),
+        "a delta of text": _text("begun", '"delta": 0.1', '"delta": "0.1"'),
+        "two deltas": _text("begun", '"delta": 0.1', '"delta": 0.1, "delta": 0.2'),
+        "another algorithm": _text("begun", '"algorithm": "tight"', '"algorithm": "gss"'),
+        "an algorithm that is none": _text("begun", '"algorithm": "tight"', '"algorithm": ["tight"]'),
+        "a parameter nobody knows": _text("begun", '"check_ratio"', '"evil"'),
+        "a parameter of text": _text("begun", '"check_ratio": 1.5', '"check_ratio": "x"'),
+        "a ratio of looks of next to nothing": _text("begun", '"check_ratio": 1.5', '"check_ratio": 1.0000000001'),
+        "units of nothing": _text("begun", '"reward_scale": 1.0', '"reward_scale": 0.0'),
+        "other units": _text("begun", '"reward_scale": 1.0', '"reward_scale": 2.0'),
+        "settings of a list": _json("begun", settings=[1, 2]),
+        "versions of a number": _json("begun", versions=5),
+        "a name of a list": _json("begun", name=["a"]),
+        "a name that commands the terminal": _json("begun", name="\x1b[2J\n"),
+        "another fingerprint": _json("begun", fingerprint="0" * 64),
+        "another hash of the problem": _json("begun", problem="0" * 64),
+        "budgets of text": _text("begun", '"budgets": [', '"budgets": ["x", '),
+        "failures of text": _text("begun", '"failures": 0', '"failures": "x"'),
+        "warnings of numbers": _text("begun", '"warnings": []', '"warnings": [1, null]'),
+        "an origin of a list": _text("begun", '"origin": {}', '"origin": [1]'),
+    }
+    problem = {
+        "cut": _row("problem", lambda content: content[:100]),
+        "not an archive": _row("problem", lambda content: b"PK"),
+        "empty": _row("problem", lambda content: b""),
+    }
+    asked = {
+        "of ones": _row("asked", lambda content: b"\xff" * 8),
+        "with nothing in it": _row("asked", lambda content: pack({"position": 0})),
+        "for what is none": _fields("asked", pulls={"pairs": 3, "counts": "x"}),
+        "for no pair": _fields("asked", pulls={"pairs": np.zeros(0, np.int64), "counts": np.zeros((1, 0), np.int64)}),
+        "for pairs that are none": _fields("asked", -1, pulls=lambda pulls: pulls | {"pairs": pulls["pairs"] + 10**6}),
+        "for more": _fields("asked", pulls=lambda pulls: pulls | {"counts": pulls["counts"] * 2}),
+        "for 2^62 samples": _fields("asked", -1, pulls=lambda pulls: pulls | {"counts": pulls["counts"] * 0 + 2**60}),
+        "for less than nothing": _fields("asked", pulls=lambda pulls: pulls | {"counts": -pulls["counts"]}),
+        "before all": _fields("asked", position=-7),
+        "after all": _fields("asked", -1, position=10**9),
+        "of text": _fields("asked", first="x", looks={}),
+        "from a query below all": _fields("asked", -1, first=-5),
+        "from a query beyond all": _fields("asked", -1, first=10**30),
+        "after 10^9 looks": _fields("asked", -1, looks=10**9),
+        "after less than no looks": _fields("asked", -1, looks=-3),
+        "with nothing decided": _fields("asked", decided={}),
+        "with nonsense decided": _fields("asked", decided={"design": "x", "allocation": [1, 2]}),
+        "with something else decided": _fields("asked", -1, decided={"a": {"b": np.ones(3)}}),
+        "with a list decided": _fields("asked", decided=[1]),
+    }
+    answer = {
+        "cut": _row("answer", lambda content: content[:10]),
+        "of text": _row("answer", lambda content: content[:16] + b"hello"),
+        "of many pairs": _sizes(1, 2**40, 2**40, 0),
+        "of many states": _sizes(2**62, 4, 2**62, 1),
+        "of less than no pairs": _sizes(1, -1, 3, 1),
+        "to a query beyond all": _row("answer", lambda content: b"\xff" * 8 + content[8:], -1),
+        "to an attempt that never was": _row("answer", lambda content: content[:8] + b"\x05" + content[9:], -1),
+        "with more samples": _tally(lambda tally: {"next_counts": 2 * tally.next_counts}),
+        "with more samples at last": _tally(lambda tally: {"next_counts": 2 * tally.next_counts}, -1),
+        "with less than no samples": _tally(lambda tally: {"next_counts": -tally.next_counts}),
+        "with other rewards": _tally(lambda tally: {"next_rewards": tally.next_rewards * 0.5}),
+        "with rewards beyond all": _tally(lambda tally: {"next_rewards": tally.next_rewards * 1e300}),
+        "with rewards that are no numbers": _tally(lambda tally: {"next_rewards": tally.next_rewards * np.nan}),
+        "with squares that do not fit": _tally(lambda tally: {"squared_rewards": tally.squared_rewards + 1e6}),
+        "with squares that are no numbers": _tally(lambda tally: {"squared_rewards": tally.squared_rewards * np.nan}),
+        "of other pairs": _tally(lambda tally: {"pairs": tally.pairs + 1}),
+        "of pairs beyond all": _tally(lambda tally: {"pairs": tally.pairs + 10**6}),
+        "of pairs in disorder": _tally(lambda tally: {"pairs": tally.pairs[::-1]}),
+    }
+    look = {
+        "of text": _fields("look", numbers={"epsilon": "x"}),
+        "of a list": _fields("look", numbers=[1]),
+        "of nothing": _fields("look", numbers={}),
+        "with a smaller epsilon": _fields("look", -1, numbers=lambda known: known | {"epsilon": 1e-9}),
+        "with an epsilon below 0": _fields("look", -1, numbers=lambda known: known | {"epsilon": -1.0}),
+        "that passed": _fields("look", numbers=lambda known: known | {"passed": True}),
+        "with less than no samples": _fields("look", -1, numbers=lambda known: known | {"samples": -5}),
+        "with 10^400 rounds": _fields("look", -1, numbers=lambda known: known | {"rounds": 10**400}),
+        "with numbers that are none": _fields("look", -1, numbers=lambda known: known | {"gap": float("nan")}),
+        "with a number more": _fields("look", numbers=lambda known: known | {"evil": 1}),
+        "with a rule of another name": _fields("look", -1, numbers=lambda known: known | {"rule": "<script>\x1b"}),
+        "at a place that is none": _fields("look", position=77),
+        "at a place before all": _fields("look", position=-1),
+        "with a policy that is none": _fields("look", policy=np.full((1, 3), 10**6)),
+        "with a policy of another shape": _fields("look", policy=np.zeros((7, 7), np.int64)),
+        "with a policy of text": _fields("look", policy="x"),
+        "with a policy of fractions": _fields("look", policy=np.full((1, 3), 0.5)),
+    }
+    ended = {
+        "of a list": _row("ended", lambda content: b"[]"),
+        "nobody knows": _json("ended", outcome="splendid"),
+        "for another reason": _json("ended", outcome="budget"),
+        "with no more than a word": _row("ended", lambda content: b'{"outcome": "certified"}'),
+        "with other samples": _json("ended", samples=9),
+        "with another epsilon": _json("ended", epsilon=1e-9),
+        "with a delta of next to nothing": _json("ended", delta=1e-9),
+        "with another policy": _json("ended", policy=[7, 7]),
+        "after less than no time": _json("ended", seconds=-1.0),
+        "after a time that is none": _json("ended", seconds=float("nan")),
+        "after a time of text": _json("ended", seconds="x"),
+        "with nothing certified": _json("ended", certified=False),
+    }
+    others = {
+        "rows of no kind": lambda rows: [*rows, ("evil", b"x")],
+        "no rows": lambda rows: [],
+        "only the first row": lambda rows: rows[:1],
+        "no problem": lambda rows: [row for row in rows if row[0] != "problem"],
+        "no requests": lambda rows: [row for row in rows if row[0] != "asked"],
+        "no answers": lambda rows: [row for row in rows if row[0] != "answer"],
+        "no looks": lambda rows: [row for row in rows if row[0] != "look"],
+        "everything twice": lambda rows: rows + rows,
+        "everything in reverse": lambda rows: rows[::-1],
+        "the first row last": lambda rows: [*rows[1:], rows[0]],
+        "answers before all": lambda rows: sorted(rows, key=lambda row: row[0] != "answer"),
+        "the answers in another order": lambda rows: _reordered(rows, "answer"),
+        "the looks in another order": lambda rows: _reordered(rows, "look"),
+        "an answer less": lambda rows: _without(rows, "answer", 1),
+        "an answer twice": lambda rows: [*rows, next(row for row in rows if row[0] == "answer")],
+        "a look less": lambda rows: _without(rows, "look", 0),
+        "a request less": lambda rows: _without(rows, "asked", 1),
+        "an end before the end": lambda rows: [*rows, ("ended", b'{"outcome": "certified", "seconds": 1}')],
+        "an end in the middle": lambda rows: [*rows[:5], ("ended", b'{"outcome": "budget", "seconds": 1}'), *rows[5:]],
+        "settings of text": lambda rows: [*rows, ("settings", b'"x"')],
+        "settings of nothing": lambda rows: [*rows, ("settings", b"{}")],
+        "samples from elsewhere that are none": lambda rows: [*rows, ("own data", b"x")],
+        "many looks": lambda rows: [*rows, *[row for row in rows if row[0] == "look"][-1:] * 10**5],
+        "many empty rows": lambda rows: [*rows, *[("answer", b"")] * 10**5],
+    }
+    found = {f"{what} as its first row": (unfinished, change) for what, change in begun.items()}
+    found |= {f"a problem that is {what}": (unfinished, change) for what, change in problem.items()}
+    found |= {f"a request {what}": (unfinished, change) for what, change in asked.items()}
+    found |= {f"an answer {what}": (unfinished, change) for what, change in answer.items()}
+    found |= {f"an answer {what}, in the end": (finished, change) for what, change in answer.items()}
+    found |= {f"a look {what}": (unfinished, change) for what, change in look.items()}
+    found |= {f"a look {what}, in the end": (finished, change) for what, change in look.items()}
+    found |= {f"an end {what}": (finished, change) for what, change in ended.items()}
+    found |= {what: (unfinished, change) for what, change in others.items()}
+    return found
+
+
+def _reordered(rows: Rows, kind: str) -> Rows:
+    """Reverse the order of the rows of a kind among themselves."""
+    reverse = iter([row for row in reversed(rows) if row[0] == kind])
+    return [next(reverse) if row[0] == kind else row for row in rows]
+
+
+def _without(rows: Rows, kind: str, which: int) -> Rows:
+    place = [i for i, row in enumerate(rows) if row[0] == kind][which]
+    return rows[:place] + rows[place + 1 :]
+
+
+def contradicts_itself(path: str) -> str:
+    """Read a journal whose hashes fit in every way: it is refused, or what it says fits together."""
+    content, said = Path(path).read_bytes(), list[tuple[Any, ...]]()
+
+    def again() -> str:
+        for beside in (path + "-wal", path + "-shm", path + "-lock"):
+            if os.path.exists(beside):
+                os.unlink(beside)
+        Path(path).write_bytes(content)
+        return path
+
+    with contextlib.suppress(bp.BestPolicyError):
+        for record in bp.studies(again()):
+            repr(record), json.dumps(record.to_dict())
+            result = record.result or {"samples": record.samples, "delta": record.settings.delta}
+            said.append((record.samples, record.settings.delta, record.epsilon))
+            said.append((result["samples"], result["delta"], result.get("epsilon", record.epsilon)))
+    with contextlib.suppress(bp.BestPolicyError):
+        account = from_store(again())
+        said.append((account.samples, account.settings.delta, account.epsilon))
+        bp.report.report_page(path, bounds=False)
+    with contextlib.suppress(bp.BestPolicyError):
+        study = bp.Study.resume(again())
+        said.append((study.samples, study.delta, study.result().epsilon))
+        result = bp.drive(study, bp.ExactSimulator(MDP), max_seconds=2.0)
+        with Store(path) as store:
+            _, told = samples_told(store.whole_rows(store.find(None))[0])
+        if result.samples != told or not result.epsilon >= 0:
+            return f"{result.samples} samples and ε = {result.epsilon}, where {told} samples were told"
+        study.problem.stage_policy(result.policy)
+        with contextlib.suppress(bp.BestPolicyError):
+            result.save(path + ".json")
+            bp.verify(path + ".json")
+    known = {tuple(float("inf") if number is None else number for number in one) for one in said}
+    return "" if len(known) <= 1 else f"readers disagree on samples, δ and ε: {sorted(known)}"
 
 
 def attack(count: int, seed: int = 0, kinds: tuple[str, ...] = ("certificate", "model", "store")) -> Found:

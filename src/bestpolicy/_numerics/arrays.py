@@ -72,11 +72,23 @@ def as_whole(name: str, value: Any, *, floats: bool = True) -> IntArray:
     """Return `value` as an array of int64; unless `floats` is False 3.0 is a whole number, too."""
     array = as_numbers(name, value)
     if array.dtype.kind != "i" and array.size:
-        with np.errstate(invalid="ignore"):
+        with enough_memory(name, 8 * array.size), np.errstate(invalid="ignore"):
             fits = (np.abs(array) < 2.0**63) & (array == np.floor(array)) if array.dtype.kind in "uf" else np.False_
         if not fits.all() or (array.dtype.kind == "f" and not floats):
             raise InvalidInput(f"{name} must hold whole numbers below 2^63. Got an array of {array.dtype} instead.")
     return array.astype(np.int64, copy=False)
+
+
+def as_model_part(name: str, value: Any, shape: tuple[int, ...]) -> Any:
+    """Return θ or μ as an array of this shape; a tuple of sparse matrices, one for each stage, stays one."""
+    if type(value) is np.ndarray and value.dtype == np.float64 and value.shape == shape:
+        return value
+    sparse = isinstance(value, tuple) and len(value) > 0 and all(issparse(part) for part in value)
+    array = value if sparse else as_numbers(name, value)
+    known = (len(value), *value[0].shape) if sparse else array.shape
+    if known != shape:
+        raise InvalidInput(f"{name} must have shape {shape}. Got shape {known} instead.")
+    return array
 
 
 @contextmanager

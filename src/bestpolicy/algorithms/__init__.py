@@ -11,6 +11,7 @@ from dataclasses import asdict, is_dataclass
 from inspect import signature
 from typing import Any
 
+from bestpolicy._numerics.inputs import shown
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.gss import GSS, GSSE
 from bestpolicy.algorithms.peers.action_elimination import ActionElimination
@@ -55,20 +56,28 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algorithm:
     """Return an algorithm by name, ready to run on the problem; the paper's own by default."""
-    if algorithm is None or (algorithm == "gss" and problem.horizon is not None):
+    if algorithm is None or (isinstance(algorithm, str) and algorithm == "gss" and problem.horizon is not None):
         algorithm = "gss" if problem.horizon is None else "gss-e"
     if isinstance(algorithm, str):
         if algorithm not in ALGORITHMS:
             hint = did_you_mean(algorithm, ALGORITHMS)
             raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
         algorithm = ALGORITHMS[algorithm]()
-    if isinstance(algorithm, type) or not hasattr(algorithm, "run"):
-        known = ", ".join(ALGORITHMS)
-        raise InvalidInput(f"algorithm must be an Algorithm or the name of one ({known}). Got {algorithm!r} instead.")
+    require_algorithm(algorithm)
     _require_task(algorithm)
     reason = algorithm.unsuitable(problem)
     if reason:
         raise InvalidInput(f"algorithm {algorithm.name!r} cannot run on this problem: {reason}")
+    return algorithm
+
+
+def require_algorithm(algorithm: Any) -> Any:
+    """Return an object that is an algorithm."""
+    if isinstance(algorithm, type) or not hasattr(algorithm, "run"):
+        known = ", ".join(ALGORITHMS)
+        raise InvalidInput(
+            f"algorithm must be an Algorithm or the name of one ({known}). Got {shown(algorithm)} instead."
+        )
     return algorithm
 
 
@@ -86,7 +95,10 @@ def make_algorithm(name: str, parameters: dict[str, Any]) -> Algorithm:
     """Build an algorithm from its name and parameters, as `parameters_of` gives them."""
     if name not in ALGORITHMS:
         raise InvalidInput(f"unknown algorithm {name!r}. Known: {', '.join(ALGORITHMS)}.")
-    return ALGORITHMS[name](**parameters)
+    try:
+        return ALGORITHMS[name](**parameters)
+    except TypeError as error:
+        raise InvalidInput(f"algorithm {name!r} has other parameters ({error}).") from None
 
 
 def require_proof(algorithm: Algorithm) -> None:

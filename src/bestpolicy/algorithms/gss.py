@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from bestpolicy._numerics.arrays import frozen
-from bestpolicy._numerics.inputs import choice
+from bestpolicy._numerics.inputs import choice, number
 from bestpolicy.algorithms.protocol import About, Request, Run, Task, begin_with_design, check_times
 from bestpolicy.design import Design, rounded_counts, whiten
 from bestpolicy.errors import InvalidInput
@@ -64,10 +64,9 @@ class GSS:
     sampling: Rounding = "rounded"
 
     def __post_init__(self) -> None:
-        if not 0 < self.design_tolerance <= 0.1:
+        if number("design_tolerance", self.design_tolerance, above=0) > 0.1:
             raise InvalidInput(f"design_tolerance must lie in (0, 0.1]. Got {self.design_tolerance} instead.")
-        if not self.check_ratio >= 1:
-            raise InvalidInput(f"check_ratio must be at least 1. Got {self.check_ratio} instead.")
+        number("check_ratio", self.check_ratio, least=1)
         choice("sampling", self.sampling, ("rounded", "random"))
 
     def unsuitable(self, problem: Problem) -> str:

@@ -4,7 +4,7 @@
     repeat
         plan a lag from the past (`table_plan`): a policy, counts, a template, bets
         if it is much larger than the past: sample in its proportions, and plan again
-        else repeat: sample in exactly its proportions and look (Theorem U), until ε is certified or its looks are over
+        else repeat: sample in exactly its proportions and look (Theorem U), until ε is certified or there is no hope
     until the certified ε is at most the asked one
 
 The e-th lag that looks spends 0.65·0.35^(e-1)·δ, which sums to δ; its looks are free. Every look states an ε that
@@ -14,14 +14,14 @@ claim is about every state, or about one start (a state or a distribution), whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf, nan
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Request, Run, Task
-from bestpolicy.algorithms.table_plan import plan_lag
+from bestpolicy.algorithms.table_plan import hopeless, plan_lag
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
@@ -99,6 +99,7 @@ class _Course:
         self.samples = self.plans = self.lags = 0
         self.lag: Lag | None = None
         self.place = 0  # which of the lag's looks is next
+        self.bounds: list[tuple[int, float]] = []  # units and ε of those that were taken
         self.fresh = TableSamples.none(self.table.pairs)
         self.wanted = np.zeros(self.table.pairs, np.int64)
         self.started = 0  # number of samples before the lag
@@ -110,13 +111,14 @@ class _Course:
         return self.check is not None and (self.check.passed or self.samples >= MAX_ROUNDS)
 
     def decide(self) -> dict[str, Any]:
-        """Fix what the next samples are for; nothing, if they are for the lag under test."""
-        if self.lag is not None and self.place < len(self.lag.looks):
-            return {}
+        """Fix what the next samples are for; if they are for the lag under test, remember what its last look said."""
+        lag, more = self.lag, self.lag is not None and self.place < len(self.lag.looks)
+        if lag is not None and more and not hopeless(lag, self.bounds, self.epsilon):
+            return {"bound": self.bounds[-1][1]}
         past = self.past + self.fresh
         share = _FIRST_SHARE * _NEXT_SHARE**self.lags * self.delta
         plan = plan_lag(self.table, past, self.epsilon, share, np.random.default_rng([self.seed, self.plans]))
-        return {"lag": vars(plan)} if isinstance(plan, Lag) else {"pilot": plan}
+        return {"lag": fields_of(plan)} if isinstance(plan, Lag) else {"pilot": plan}
 
     def expect(self, decided: dict[str, Any]) -> None:
         """Say with the check how many samples the run should need in all, once a lag is planned."""
@@ -129,11 +131,14 @@ class _Course:
 
     def begin(self, decided: dict[str, Any]) -> None:
         """Take up what was decided."""
-        if decided:
+        if "bound" in decided and len(self.bounds) < self.place:  # of a run that is resumed
+            assert self.lag is not None
+            self.bounds.append((int(self.lag.looks[self.place - 1]), float(decided["bound"])))
+        if "bound" not in decided:
             self.past, self.fresh = self.past + self.fresh, TableSamples.none(self.table.pairs)
             self.lag, self.plans = None, self.plans + 1
         if "lag" in decided:
-            self.lag, self.place, self.lags = Lag(**decided["lag"]), 0, self.lags + 1
+            self.lag, self.place, self.lags, self.bounds = Lag(**decided["lag"]), 0, self.lags + 1, []
             self.started = int(self.past.counts.sum())
         if self.lag is None:
             self.wanted = np.asarray(decided["pilot"], np.int64)
@@ -165,7 +170,9 @@ class _Course:
         if self.check is not None and self.check.epsilon < inf:
             check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap, forecast=nan)
         if self.lag is not None:
-            verdict = look(self.table, self.lag, self.fresh, int(self.lag.looks[self.place - 1]))
+            units = int(self.lag.looks[self.place - 1])
+            verdict = look(self.table, self.lag, self.fresh, units)
+            self.bounds.append((units, verdict.epsilon))
             if verdict.epsilon < check.epsilon:
                 tested = played(self.problem, verdict.policy)
                 check = replace(check, policy=tested, epsilon=verdict.epsilon, lag=self.lags, proof=self.proof())
@@ -185,8 +192,13 @@ class _Course:
         """Return what shows what the lag says now."""
         if self.lag is None or not self.place:
             return None
-        fixed = vars(self.lag) | {"number": self.lags, "started": self.started}
-        return Proof("U", fixed=fixed, fresh=vars(self.fresh) | {"units": int(self.lag.looks[self.place - 1])})
+        fixed = fields_of(self.lag) | {"number": self.lags, "started": self.started}
+        return Proof("U", fixed=fixed, fresh=fields_of(self.fresh) | {"units": int(self.lag.looks[self.place - 1])})
+
+
+def fields_of(one: Lag | TableSamples) -> dict[str, Any]:
+    """Return numbers and arrays by name, without what was computed from them."""
+    return {field.name: getattr(one, field.name) for field in fields(one)}
 
 
 def samples_of(problem: Problem, tally: Tally) -> TableSamples:

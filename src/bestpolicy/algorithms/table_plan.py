@@ -17,143 +17,31 @@ own, so the theorem holds for it; a bad plan costs samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import log
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, Matrix
-from bestpolicy._numerics.reproducible import one_thread
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.reproducible import one_thread, steady
+from bestpolicy.algorithms.table_past import Past, draw, least_counts, mean_squares
 from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
-from bestpolicy.stopping.tables.look import Verdict, directions, look, resolvent
-from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of
+from bestpolicy.stopping.tables.look import Observed, Verdict, look, observe
+from bestpolicy.stopping.tables.model import Table, TableSamples
 
 PILOT = 32
 _LEAST = 8
 _KAPPAS = (0.5, 0.65, 0.8, 0.92)
 _SHARE_FIRST = 0.8  # of an accuracy that the first order may use
 _CLOSES = 0.95  # of epsilon: what a rehearsal must reach
-_GROWTH = 1.25
-_PATIENCE = 4.0  # a plan of more than so many times the past waits
-_KEPT = 4_000_000  # entries of directions that are kept rather than formed anew
-_LEVELS = 22
+_GROWTH, _STEP = 1.25, 1.12  # of counts, on the way up and when it is tried with fewer
+_DRAWS = 3
+_HOPE = 1.15
+_PATIENCE = 3.0  # a plan of more than so many times the past waits
+_LEVELS = 22  # of the start, each 0.6 times as coarse as the one before
+_MORE_SQUARES, _MORE_RANGE = 1.1, 1.05  # what bets are prepared for, in terms of what was observed
+_MOST = 1e12  # samples of a pair that a plan may ask for: ties would ask for infinitely many
+_SMALL_SHARE = 0.05  # of the form without template where the other one is used
 _NARROWEST = 1e-10  # of the largest value: whoever checks a bet on a smaller range would bet on rounding errors
-
-
-@dataclass(frozen=True, eq=False)
-class Past:
-    """The past's model."""
-
-    table: Table
-    chain: Chain
-    seen: TableSamples  # with states of the table
-    samples: TableSamples  # the same with states of the chain
-    kernel: Matrix
-    rewards: FloatArray
-    values: FloatArray
-    policy: IntArray
-    gaps: FloatArray
-    rival: BoolArray
-    variances: FloatArray
-    up: FloatArray
-    down: FloatArray
-    psi: FloatArray
-
-    @classmethod
-    @one_thread()
-    def of(cls, table: Table, past: TableSamples, policy: IntArray | None = None) -> Past:
-        """The model of these samples, with its optimal policy unless one is given."""
-        chain = table.chain
-        samples = chain.successors(table, past)
-        pulls = samples.pulls
-        kernel = kernel_of(
-            samples.pair, samples.next_state, samples.counts / pulls[samples.pair], (len(chain.state), chain.size)
-        )
-        rewards = samples.reward_sums / pulls
-        values = chain.optimal(kernel, rewards, chain.known)
-        q = rewards + chain.step * (kernel @ values)
-        policy = chain.greedy(q, float(chain.longest.max())) if policy is None else policy
-        values = np.clip(
-            chain.evaluate(kernel, policy, rewards, chain.known), 0, np.maximum(chain.longest, chain.known)
-        )
-        q = rewards + chain.step * (kernel @ values)
-        rival = np.ones(len(q), dtype=np.bool_)
-        rival[policy] = False
-        gaps = np.where(rival, np.maximum(values[chain.state] - q, 0), 0.0)
-        variances = _mean_squares(samples, chain.step * values, -q)
-        up = 1 + chain.step * chain.highest(values) - q
-        down = q + chain.step * chain.highest(-values)
-        psi = resolvent(chain, kernel, policy)
-        return cls(table, chain, past, samples, kernel, rewards, values, policy, gaps, rival, variances, up, down, psi)
-
-    def directions(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Rows (g p̃_k - e_s)Ψ̃ of all pairs, 0 at the pairs of π; kept if they are few."""
-        if self.psi.shape[1] * len(self.gaps) > _KEPT:
-            yield from directions(self.chain, self.kernel, self.psi)
-            return
-        if not hasattr(self, "_rows"):
-            object.__setattr__(self, "_rows", list(directions(self.chain, self.kernel, self.psi)))
-        yield from self._rows  # type: ignore[attr-defined]
-
-
-def _mean_squares(samples: TableSamples, function: FloatArray, offsets: FloatArray) -> FloatArray:
-    """Mean squares (M,) of R + function(S') + offset."""
-    moved = function[samples.next_state] + offsets[samples.pair]
-    terms = np.bincount(samples.pair, 2 * samples.rewards * moved + samples.counts * moved**2, len(samples.squares))
-    return np.maximum(samples.squares + terms, 0.0) / np.maximum(samples.pulls, 1)
-
-
-def draw(samples: TableSamples, pulls: IntArray, rng: np.random.Generator) -> TableSamples:
-    """Draw so many samples of each pair from what was seen: successors as multinomials, rewards near their means."""
-    first = np.searchsorted(samples.pair, np.arange(len(pulls) + 1))
-    lengths = np.diff(first)
-    counts = np.zeros(len(samples.pair), dtype=np.int64)
-    left, mass = pulls.astype(np.int64), samples.pulls.astype(np.float64)
-    for place in range(int(lengths.max())):
-        rows = np.flatnonzero(lengths > place)
-        entry = first[rows] + place
-        chance = np.clip(samples.counts[entry] / np.maximum(mass[rows], 1), 0, 1)
-        chance[lengths[rows] == place + 1] = 1.0
-        drawn = rng.binomial(left[rows], chance)
-        counts[entry] = drawn
-        left[rows] -= drawn
-        mass[rows] -= samples.counts[entry]
-    means = samples.rewards / samples.counts
-    within = np.bincount(samples.pair, samples.rewards * means, len(pulls))
-    variance = np.maximum(samples.squares - within, 0) / samples.pulls
-    noise = np.sqrt(counts * variance[samples.pair]) * rng.standard_normal(len(counts))
-    rewards = np.clip(counts * means + noise, 0, counts)
-    return TableSamples.of(samples.pair, samples.next_state, counts, rewards, samples.squares * (pulls / samples.pulls))
-
-
-def least_counts(
-    passes: Callable[[], Iterator[tuple[slice, FloatArray]]],
-    own: FloatArray,
-    played: FloatArray,
-    targets: FloatArray,
-    rounds: int = 8,
-) -> tuple[FloatArray, FloatArray]:
-    """Return the cheapest counts with own_k/n_k + Σ_j row_kj·played_j/n_j ≤ target_k, nearly.
-
-    Returns those of the pairs k themselves and those of the played pairs j. By multipliers μ: n_j = √(played_j Σ_k
-    μ_k row_kj), n_k = √(own_k μ_k), and μ_k grows with what is missing at k.
-    """
-    weights = 1 / targets**2
-    weights *= np.maximum(own, 1e-30)
-    counts, others = np.ones(len(own)), np.ones(len(played))
-    for turn in range(rounds + 1):
-        total = np.zeros(len(played))
-        for part, rows in passes():
-            total += weights[part] @ rows
-        counts, others = np.sqrt(own * weights) + 1e-9, np.sqrt(played * total) + 1e-9
-        ratio = own / counts
-        for part, rows in passes():
-            ratio[part] += rows @ (played / others)
-        ratio /= targets
-        if turn < rounds:
-            weights = weights * np.clip(ratio, 1e-3, 1e3) + 1e-300
-    worst = min(float(ratio.max()), 2.0)
-    return counts * worst, others * worst
 
 
 class Planner:
@@ -163,9 +51,26 @@ class Planner:
         self.past, self.epsilon, self.delta, self.shares = past, epsilon, delta, shares
         self.form = 1 if shares[1] > 0 else 0
         self.nats = -log(float(shares[self.form]) * delta)
-        self.templates: dict[int, FloatArray] = {}
 
     # --- accuracies and counts
+
+    def first_plan(self) -> tuple[FloatArray, FloatArray]:
+        """Counts of the first order for the cheapest κ, and their template."""
+        past, options = self.past, []
+        for kappa in _KAPPAS:
+            accuracies, sigma = self.accuracies(kappa, 0.9 * self.epsilon)
+            counts = self.counts(accuracies)
+            options.append((float(steady(counts.sum())), kappa, sigma, accuracies, counts))
+        _, kappa, sigma, accuracies, counts = min(options, key=lambda option: option[0])
+        template = self.template(accuracies, counts)
+        for _ in range(30):
+            if self.epsilon == 0 or past.chain.worth(template) <= 0.93 * self.epsilon:
+                break
+            sigma *= 0.9
+            accuracies = np.maximum(sigma, kappa * past.gaps)
+            counts = self.counts(accuracies)
+            template = self.template(accuracies, counts)
+        return counts, template
 
     def accuracies(self, kappa: float, goal: float) -> tuple[FloatArray, float]:
         """Widths (M,) that rivals may have, and σ."""
@@ -187,7 +92,7 @@ class Planner:
         sigma = max(low, 1e-6 * self.epsilon)
         return np.maximum(sigma, kappa * past.gaps), sigma
 
-    def counts(self, accuracies: FloatArray, variances: FloatArray) -> FloatArray:
+    def counts(self, accuracies: FloatArray) -> FloatArray:
         """Counts (M,) that give rivals these accuracies."""
         past, played = self.past, self.past.policy
         widths = _SHARE_FIRST * accuracies
@@ -209,14 +114,14 @@ class Planner:
                 begin += len(chosen)
 
         targets = widths[index] ** 2 / (2 * self.nats)
-        own, others = least_counts(passes, variances[index], past.variances[played], targets)
+        own, others = least_counts(passes, past.variances[index], past.variances[played], targets)
         square = np.zeros(len(linear))
         square[index], square[played] = own, others
         best = min(
             (np.maximum(square / (1 - eta) ** 2, linear / eta) for eta in (0.1, 0.2, 0.35, 0.5, 0.65, 0.8)),
             key=lambda counts: float(counts.sum()),
         )
-        return np.maximum(best, _LEAST)
+        return np.clip(best, _LEAST, _MOST)
 
     def start_counts(self) -> list[FloatArray]:
         """Counts along π for many limits on the first bound of |V^π - Ṽ|, the coarsest first."""
@@ -257,30 +162,34 @@ class Planner:
         width: FloatArray = np.sqrt(2 * self.nats * squares / counts) + self.nats * rise / counts
         return width
 
-    def lag(self, counts: FloatArray, template: FloatArray, learned: Verdict | None = None) -> Lag:
-        """Everything fixed, with bets that are best for what was learned, or else for what the past shows."""
-        past, chain, played = self.past, self.past.chain, self.past.policy
-        unit = np.maximum(np.ceil(counts / PLANNED - 1e-6), 1).astype(np.int64)
-        centres = past.rewards + chain.step * (past.kernel @ past.values)
+    def from_the_past(self, template: FloatArray) -> Observed:
+        """Squares and ranges as the past shows them."""
+        past, chain = self.past, self.past.chain
         mean = past.kernel @ template
-        if learned is None:
-            own = _mean_squares(past.samples, chain.step * (past.values + template), -centres - chain.step * mean)
-            alone = chain.step**2 * np.maximum(past.kernel @ template**2 - mean**2, 0)
-            own[played] = alone[played]
-            squares, up, down = past.variances, past.up, past.down
-            total, reach = np.zeros(len(up)), np.zeros(len(up))
-            start = past.variances
-        else:
-            own, start = 1.1 * learned.template_squares, 1.1 * learned.start_squares
-            squares, up, down = 1.1 * learned.squares, 1.05 * learned.up, 1.05 * learned.down
-            total, reach = 1.1 * learned.direction_squares, 1.05 * learned.direction_reach
-        rise = chain.step * (chain.highest(template) - mean)
+        squares = mean_squares(past.samples, chain.step * (past.values + template), -past.centres - chain.step * mean)
+        alone = chain.step**2 * np.maximum(past.kernel @ template**2 - mean**2, 0)
+        squares[past.policy] = alone[past.policy]
+        return Observed(past.variances, squares, past.variances, past.up, past.down)
+
+    def lag(self, counts: FloatArray, template: FloatArray, expected: Observed) -> Lag:
+        """Everything fixed, with bets that are best for what is expected, and a little more."""
+        past, chain, played = self.past, self.past.chain, self.past.policy
+        unit = np.maximum(np.ceil(steady(counts / PLANNED)), 1).astype(np.int64)
+        squares, own, start = (
+            _MORE_SQUARES * each for each in (expected.squares, expected.template_squares, expected.start_squares)
+        )
+        up, down = _MORE_RANGE * expected.up, _MORE_RANGE * expected.down
+        total, reach = np.zeros(len(up)), np.zeros(len(up))
+        for part, rows in past.directions():
+            total[part] = rows**2 @ (squares / unit)[played]
+            reach[part] = np.maximum(rows * (up / unit)[played], -rows * (down / unit)[played]).max(1)
+        rise = chain.step * (chain.highest(template) - past.kernel @ template)
         bets = np.ones((2, len(up)))
         for form in range(2):
             if self.shares[form] > 0:
                 g0 = (own if form else squares) / unit + total
                 b0 = np.maximum((up + form * rise) / unit, reach)
-                g0[played], b0[played] = own[played] / unit[played], (rise / unit)[played]
+                g0[played], b0[played] = (own / unit)[played], (rise / unit)[played]
                 b0 = np.maximum(b0, _NARROWEST * chain.longest.max() / unit)
                 bets[form] = planned_bets(-log(float(self.shares[form]) * self.delta), g0, b0)
         samples = past.samples
@@ -289,9 +198,9 @@ class Planner:
         reference = samples.next_state[order[starts]]
         return Lag(
             self.delta, unit, np.array(LOOKS), played, samples.pair, samples.next_state,
-            samples.counts / samples.pulls[samples.pair], past.values, centres, reference, self._hub(), template,
+            samples.counts / samples.pulls[samples.pair], past.values, past.centres, reference, self._hub(), template,
             squares, own, start, up, down, np.minimum(bets, 1e200), self.shares,
-        )  # fmt: skip
+        ).knowing(past.psi)  # fmt: skip
 
     def _hub(self) -> FloatArray:
         """Where π spends its time, as a distribution on each block."""
@@ -310,14 +219,16 @@ class Planner:
 
     # --- rehearsal
 
-    def rehearse(self, counts: FloatArray, template: FloatArray, rng: np.random.Generator) -> tuple[Lag, Verdict]:
-        """Fix bets by a look at data that the past's model draws; return the look that they then allow."""
-        past = self.past
-        lag = self.lag(counts, template)
+    def rehearse(
+        self, counts: FloatArray, template: FloatArray, rng: np.random.Generator, expected: Observed | None = None
+    ) -> tuple[Lag, Verdict]:
+        """Look at data that the past's model draws; if nothing is expected of them, look first for what they show."""
+        table = self.past.table
+        lag = self.lag(counts, template, expected or self.from_the_past(template))
         data = self._data(lag, rng)
-        learned = look(past.table, lag, data, PLANNED)
-        lag = self.lag(counts, template, learned)
-        return lag, look(past.table, lag, data, PLANNED)
+        if expected is None:
+            lag = self.lag(counts, template, observe(table, lag, data, PLANNED))
+        return lag, look(table, lag, data, PLANNED)
 
     def _data(self, lag: Lag, rng: np.random.Generator) -> TableSamples:
         # The past is only one draw of the truth: fresh samples differ from it by its error, too. A plan that is larger
@@ -328,7 +239,12 @@ class Planner:
 
 @one_thread()
 def plan_lag(
-    table: Table, past: TableSamples, epsilon: float, delta: float, rng: np.random.Generator, trace: bool = False
+    table: Table,
+    past: TableSamples,
+    epsilon: float,
+    delta: float,
+    rng: np.random.Generator,
+    say: Callable[[str], None] | None = None,
 ) -> Lag | IntArray:
     """Plan the next lag, or say what to sample first.
 
@@ -343,6 +259,8 @@ def plan_lag(
         Confidence that this lag may spend.
     rng : numpy Generator
         For rehearsals alone.
+    say : function, optional
+        Is told what is tried.
 
     Returns
     -------
@@ -354,33 +272,35 @@ def plan_lag(
         return lacking
     model = Past.of(table, past)
     rest = 1 - sum(SHARES.values())
-    shares = np.array([rest, 0.0]) if epsilon == 0 else np.array([0.05, rest - 0.05])
+    shares = np.array([rest, 0.0]) if epsilon == 0 else np.array([_SMALL_SHARE, rest - _SMALL_SHARE])
     planner = Planner(model, epsilon, delta, shares)
-    options = []
-    for kappa in _KAPPAS:
-        accuracies, sigma = planner.accuracies(kappa, 0.9 * epsilon)
-        counts = planner.counts(accuracies, model.variances)
-        options.append((float(counts.sum()), kappa, sigma, accuracies, counts))
-    _, kappa, sigma, accuracies, counts = min(options, key=lambda option: option[0])
-    if trace:
-        print("  kappas", [(f"{o[0]:.3g}", o[1], f"{o[2]:.3g}") for o in options], "past", past.pulls.sum())
-    template = planner.template(accuracies, counts)
-    if epsilon > 0:
-        for _ in range(30):
-            if model.chain.worth(template) <= 0.93 * epsilon:
-                break
-            sigma *= 0.9
-            accuracies = np.maximum(sigma, kappa * model.gaps)
-            counts = planner.counts(accuracies, model.variances)
-            template = planner.template(accuracies, counts)
-    levels = planner.start_counts()
-    search = Search(planner, counts, template, levels, int(rng.integers(2**62)), trace)
-    planned, lag = search.close()
+    counts, template = planner.first_plan()
+    planned, lag = Search(planner, counts, template, int(rng.integers(2**62)), say).close()
     total, had = float(planned.sum()), float(past.pulls.sum())
     if lag is not None and total <= _PATIENCE * had:
         return lag
     wanted = min(max(total / _PATIENCE * 1.1 - had, 0.25 * had), 4 * had)
     return np.ceil(planned * (wanted / total)).astype(np.int64)
+
+
+def hopeless(lag: Lag, bounds: list[tuple[int, float]], epsilon: float) -> bool:
+    """Whether a lag had better be left: going on as between its last two looks, the last one will not reach epsilon.
+
+    Its samples are the past of the next lag then. Whether later looks are made is free; nothing else may change.
+
+    Parameters
+    ----------
+    lag : Lag
+    bounds : list of (units, bound)
+        What its looks have said so far.
+    epsilon : float
+    """
+    # Up to the planned look bounds may stay high and then fall all at once, as soon as the start is good enough.
+    if len(bounds) < 2 or bounds[-1][0] <= PLANNED or not np.isfinite(bounds[-2][1]) or bounds[-1][1] <= epsilon:
+        return False
+    (before, old), (units, new) = bounds[-2:]
+    slope = log(old / new) / log(units / before) if new < old else 0.0
+    return bool(new * (units / float(lag.looks[-1])) ** slope > _HOPE * epsilon)
 
 
 class Search:
@@ -391,62 +311,84 @@ class Search:
         planner: Planner,
         counts: FloatArray,
         template: FloatArray,
-        levels: list[FloatArray],
         seed: int,
-        trace: bool,
+        say: Callable[[str], None] | None,
     ) -> None:
-        self.planner, self.counts, self.template, self.levels = planner, counts, template, levels
-        self.seed, self.trace = seed, trace
-        self.known: dict[tuple[float, int], tuple[float, Lag]] = {}
+        self.planner, self.counts, self.template = planner, counts, template
+        self.levels, self.seed, self.say = planner.start_counts(), seed, say
+        self.known: dict[tuple[float, int], tuple[float, Lag, Observed]] = {}
 
     def planned(self, factor: float, level: int) -> FloatArray:
+        """Counts (M,)."""
         planned = self.counts * factor
         played = self.planner.past.policy
         planned[played] = np.maximum(planned[played], self.levels[level])
         return planned
 
-    def rehearse(self, factor: float, level: int) -> tuple[float, Lag]:
-        key = (factor, level)
-        if key not in self.known:
-            planned = self.planned(factor, level)
-            # Every rehearsal draws the same random numbers, so that luck does not decide between plans.
-            lag, verdict = self.planner.rehearse(planned, self.template, np.random.default_rng(self.seed))
-            self.known[key] = verdict.epsilon, lag
-            if self.trace:
-                shown = verdict.forms / max(self.planner.epsilon, 1e-9)
-                print(f"  rehearse factor {factor:.3g} level {level} total {planned.sum():.4g} forms/eps {shown}")
-        return self.known[key]
+    def cost(self, factor: float, level: int) -> float:
+        """Samples in all."""
+        return float(self.planned(factor, level).sum())
+
+    def rehearse(self, factor: float, level: int, near: tuple[float, int] | None = None) -> float:
+        """Bound that a rehearsal ends with; squares and ranges are expected to be those of the plan nearby, if any."""
+        if (factor, level) not in self.known:
+            self.known[factor, level] = self._rehearsed(factor, level, near)
+        return self.known[factor, level][0]
+
+    def _rehearsed(
+        self, factor: float, level: int, near: tuple[float, int] | None, draw: int = 0
+    ) -> tuple[float, Lag, Observed]:
+        planned = self.planned(factor, level)
+        expected = None if near is None else self.known[near][2]
+        # Every rehearsal draws the same random numbers, so that luck does not decide between plans.
+        rng = np.random.default_rng([self.seed, draw])
+        lag, verdict = self.planner.rehearse(planned, self.template, rng, expected)
+        if self.say is not None:
+            shown = verdict.forms / (self.planner.epsilon or 1.0)
+            self.say(f"rehearsed {planned.sum():.4g} samples, factor {factor:.3g}, level {level}: {shown}")
+        return float(steady(np.array(verdict.epsilon))), lag, verdict.observed
 
     def close(self) -> tuple[FloatArray, Lag | None]:
-        """Return planned counts, and the lag if the rehearsal closes."""
+        """Return planned counts, and the lag if its rehearsal closes."""
         goal = _CLOSES * self.planner.epsilon
         most = 30 * _PATIENCE * float(self.planner.past.samples.pulls.sum())
-        total = float(self.counts.sum())
-        level = max([i for i, each in enumerate(self.levels) if each.sum() <= total / 4], default=0)
-        factor = 1.0
-        for _ in range(60):
-            epsilon, lag = self.rehearse(factor, level)
-            cost = float(self.planned(factor, level).sum())
-            if epsilon <= goal or cost > most:
-                break
-            moves = [(factor * _GROWTH, level)]
-            if level + 1 < len(self.levels):
-                moves.append((factor, level + 1))
-            gains = []
-            for move in moves:
-                after = self.rehearse(*move)[0]
-                more = log(float(self.planned(*move).sum()) / cost)
-                gained = log(epsilon / max(after, goal / 2, 1e-300)) if np.isfinite(epsilon) else float(after < epsilon)
-                gains.append(gained / max(more, 1e-6))
-            factor, level = moves[int(np.argmax(gains))]
-        if epsilon > goal:
+        quarter = float(self.counts.sum()) / 4
+        factor, level = 1.0, max([i for i, each in enumerate(self.levels) if each.sum() <= quarter], default=0)
+        while self.cost(factor, level) <= most and self.rehearse(factor, level) > goal:
+            factor, level = self._better(factor, level, goal)
+        if self.cost(factor, level) > most:
             return self.planned(factor, level), None
-        for move in ((factor, level - 1), (factor / 1.12, level)):  # fewer
-            while move[1] >= 0 and move[0] > 0.2:
-                epsilon, other = self.rehearse(*move)
-                if epsilon > goal:
+        self.known[factor, level] = self._rehearsed(factor, level, (factor, level))  # with bets for what it showed
+        while not self._closes(factor, level, goal) and self.cost(factor, level) <= most:
+            here, factor = (factor, level), factor * _STEP
+            self.rehearse(factor, level, here)
+        for shrink, lower in ((1.0, 1), (_STEP, 0)):  # fewer, as long as it closes
+            while level >= lower and factor > 0.2:
+                here, there = (factor, level), (factor / shrink, level - lower)
+                self.rehearse(*there, here)
+                if not self._closes(*there, goal):
                     break
-                factor, level, lag = *move, other
-                move = (factor, level - 1) if move[1] != level else (factor / 1.12, level)
-                move = (factor / 1.12, level)
-        return self.planned(factor, level), lag
+                factor, level = there
+                if self.cost(*there) > 0.97 * self.cost(*here):
+                    break
+        return self.planned(factor, level), self.known[factor, level][1]
+
+    def _closes(self, factor: float, level: int, goal: float) -> bool:
+        """Whether the bound is reached with other draws, too: one may be lucky."""
+        if self.known[factor, level][0] > goal:
+            return False
+        return all(self._rehearsed(factor, level, (factor, level), draw)[0] <= goal for draw in range(1, _DRAWS))
+
+    def _better(self, factor: float, level: int, goal: float) -> tuple[float, int]:
+        """Return more counts for the first order or for the start: what lowers the bound more for its price."""
+        epsilon, cost = self.rehearse(factor, level), self.cost(factor, level)
+        steps = 2 if epsilon > 3 * goal else 1
+        moves = [(factor * _GROWTH**steps, level)]
+        if level + 1 < len(self.levels):
+            moves.append((factor, min(level + steps, len(self.levels) - 1)))
+        gains = []
+        for move in moves:
+            after = self.rehearse(*move, (factor, level))
+            gained = log(epsilon / max(after, goal / 2, 1e-300)) if np.isfinite(epsilon) else float(after < epsilon)
+            gains.append(gained / max(log(self.cost(*move) / cost), 1e-6))
+        return moves[int(np.argmax(gains))]

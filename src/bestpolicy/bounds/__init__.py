@@ -11,7 +11,7 @@ The numeric lower bound goes through these files: `search` finds models that are
 per entry of `targets`, with the convex solver of `nearest`), `alternatives` and `membership` verify them on the plain
 tables of `tables`, `programme` weighs what was found, `exploration` and `cutting` decide where to look next, `lower`
 reports (`certified`).
-`paper` and `literature` are calculators; `summary` shows it all.
+`paper` and `literature` are calculators; `summary` shows it all. `price` counts what being right takes without a proof.
 """
 
 from bestpolicy.bounds.alternatives import Alternative
@@ -37,6 +37,7 @@ from bestpolicy.bounds.paper import (
     stopping_phase,
     time_upper_bound,
 )
+from bestpolicy.bounds.price import PlugInSamples, plug_in_samples
 from bestpolicy.bounds.summary import Row, summarise, table_rows
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Certificate",
     "LiteratureBound",
     "LowerBound",
+    "PlugInSamples",
     "Progress",
     "Row",
     "Weighing",
@@ -60,6 +62,7 @@ __all__ = [
     "lower_bound",
     "lower_bounds",
     "model_divergence",
+    "plug_in_samples",
     "predicted_rounds",
     "predicted_samples",
     "refined_divergence",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from bestpolicy._numerics.inputs import of_type
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.certified import LowerBound
 from bestpolicy.bounds.divergence import PINSKER_CONSTANT, confidence_divergence
@@ -82,6 +83,9 @@ def summarise(mdp: LinearMDP, bound: LowerBound) -> dict[str, Any]:
 
 def table_rows(mdp: LinearMDP, bound: LowerBound, *, literature: bool = True) -> list[Row]:
     """Lines of the table for a bound at hand."""
+    of_type("mdp", mdp, LinearMDP)
+    of_type("bound", bound, LowerBound)
+    of_type("literature", literature, bool)
     problem, epsilon, delta, gap = mdp.problem, bound.epsilon, bound.delta, mdp.gap
     floor = bound.samples_lower_bound
 

@@ -18,7 +18,7 @@ from bestpolicy.instances.loading import load_model
 @options.name
 @click.option("--output", default="report.html", show_default=True, type=options.NEW_FILE, help="Page to write.")
 @click.option("--model", help="The true model, if it is known and the study does not remember it.")
-@click.option("--no-bounds", is_flag=True, help="Leave out the lower bound on what any algorithm needs (up to 5 s).")
+@click.option("--no-bounds", is_flag=True, help="Leave out lower bound and price of certainty (up to 8 s).")
 @click.option("--grid", help="Draw the states as a grid of ROWSxCOLUMNS, such as 4x12.")
 def report(file: str, name: str | None, output: str, model: str | None, no_bounds: bool, grid: str | None) -> None:
     """Write one page of HTML about FILE: a file of studies, a certificate, or a table of `bestpolicy compare`.

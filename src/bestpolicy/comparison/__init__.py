@@ -20,11 +20,19 @@ from math import isfinite
 from os import PathLike
 from typing import Any, TypeVar
 
-from bestpolicy._numerics.inputs import file_path, number, whole
+from bestpolicy._numerics.inputs import file_path, function, number, of_type, whole
 from bestpolicy._version import __version__
-from bestpolicy.algorithms import ALGORITHMS, Algorithm
-from bestpolicy.comparison.comparison import Comparison, InstanceBound, Skipped, Summary, Trial, up_to_date
-from bestpolicy.comparison.work import Bound, Progress, Run, Task, carry_out, parameters
+from bestpolicy.algorithms import ALGORITHMS, Algorithm, require_algorithm
+from bestpolicy.comparison.comparison import (
+    Comparison,
+    InstanceBound,
+    InstancePlugIn,
+    Skipped,
+    Summary,
+    Trial,
+    up_to_date,
+)
+from bestpolicy.comparison.work import Bound, Price, Progress, Run, Task, carry_out, parameters
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
@@ -33,6 +41,7 @@ Model = str | PathLike[str] | LinearMDP
 Thing = TypeVar("Thing")
 
 _LONGEST_VALUE = 20
+_MOST_RUNS = 10**6  # of an algorithm on an instance
 
 
 def compare(
@@ -50,6 +59,8 @@ def compare(
     store: str | PathLike[str] | None = None,
     lower_bounds: bool = True,
     bound_seconds: float = 20.0,
+    price: bool = False,
+    price_seconds: float = 20.0,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run algorithms on models and compare what they needed with what they promised.
@@ -77,6 +88,11 @@ def compare(
         Also bound the samples that any algorithm needs.
     bound_seconds : float
         How long to look for that bound on an instance, at most.
+    price : bool
+        Also find out what the uncertified plug-in needs (`bestpolicy.bounds.plug_in_samples`, with `seed`): the price
+        of certainty is the ratio to it.
+    price_seconds : float
+        How long that may take on an instance, at most.
     progress : callable, optional
         Called as ``progress(done, total, what)`` at the beginning and after each finished piece of work.
 
@@ -87,11 +103,19 @@ def compare(
     """
     epsilon, delta = number("epsilon", epsilon), number("delta", delta, above=0, below=1)
     runs, seed = whole("runs", runs, 1), whole("seed", seed, 0)
+    if runs > _MOST_RUNS:
+        raise InvalidInput(f"runs must be at most {_MOST_RUNS:,}. Got {runs:,} instead.")
     max_samples = None if max_samples is None else whole("max_samples", max_samples, 1)
     max_seconds = None if max_seconds is None else number("max_seconds", max_seconds, above=0)
     workers = None if workers is None else whole("workers", workers, 1)
     bound_seconds = number("bound_seconds", bound_seconds, above=0)
+    price_seconds = number("price_seconds", price_seconds, above=0)
     store = None if store is None else file_path("store", store)
+    if executor is not None:
+        of_type("executor", executor, Executor)
+    if progress is not None:
+        function("progress", progress, "progress(done, total, what)")
+    of_type("lower_bounds", lower_bounds, bool)
     if executor is not None and workers is not None:
         raise InvalidInput("give an executor or a number of workers, not both.")
     mdps = _by_name([_load(model) for model in _several(models)], lambda mdp: mdp.name, "models")
@@ -112,15 +136,20 @@ def compare(
     if lower_bounds:  # last: they cannot hold up a run
         tasks += [Bound(instance, mdp, epsilon, delta, bound_seconds) for instance, mdp in mdps.items()]
 
+    if price:
+        tasks += [Price(instance, mdp, epsilon, seed, price_seconds) for instance, mdp in mdps.items()]
+
     records, interrupted = carry_out(tasks, executor, workers, store, progress)
 
-    rows, bounds = [], []
+    rows, bounds, plug_in = [], [], []
     for task in tasks:
         record = records.get(task.key)
         if record is None:
             continue
         if isinstance(task, Bound):
             bounds.append(InstanceBound(task.instance, **record))
+        elif isinstance(task, Price):
+            plug_in.append(InstancePlugIn(task.instance, **record))
         elif "cannot" in record:
             skipped.setdefault((task.instance, task.name), record["cannot"])
         else:
@@ -138,7 +167,7 @@ def compare(
         "version": __version__,
     }
     left_out = (Skipped(name, instance, reason) for (instance, name), reason in skipped.items())
-    return Comparison(settings, tuple(rows), tuple(left_out), tuple(bounds))
+    return Comparison(settings, tuple(rows), tuple(left_out), tuple(bounds), tuple(plug_in))
 
 
 def label(algorithm: Algorithm) -> str:
@@ -179,12 +208,15 @@ def _algorithms(algorithms: str | Algorithm | Sequence[str | Algorithm]) -> list
                 raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
             chosen.append(ALGORITHMS[algorithm]())
         else:
-            chosen.append(algorithm)
+            chosen.append(require_algorithm(algorithm))
     return chosen
 
 
 def _several(things: Any) -> list[Any]:
-    several = [things] if isinstance(things, str | PathLike) or not isinstance(things, Iterable) else list(things)
+    try:
+        several = [things] if isinstance(things, str | PathLike) or not isinstance(things, Iterable) else list(things)
+    except TypeError:  # an array without axes
+        several = [things]
     if not several:
         raise InvalidInput("there is nothing to compare: give at least one model and one algorithm.")
     return several
@@ -214,4 +246,4 @@ def describe(instance: str, mdp: LinearMDP) -> dict[str, Any]:
     }
 
 
-__all__ = ["Comparison", "InstanceBound", "Skipped", "Summary", "Trial", "compare", "label"]
+__all__ = ["Comparison", "InstanceBound", "InstancePlugIn", "Skipped", "Summary", "Trial", "compare", "label"]

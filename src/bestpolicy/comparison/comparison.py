@@ -3,10 +3,11 @@
 The file format is one JSON object::
 
     {"format": "bestpolicy comparison", "version": 2, "settings": {…}, "rows": [{…}], "skipped": [{…}],
-     "lower_bounds": [{…}], "summary": [{…}]}
+     "lower_bounds": [{…}], "plug_in": [{…}], "summary": [{…}]}
 
-with the attributes of `Trial`, `Skipped`, `InstanceBound` and `Summary` as keys, and null for what is not known. The
-summary follows from the rows; it is written for other programs and not read back. In version 1 what was asked was
+with the attributes of `Trial`, `Skipped`, `InstanceBound`, `InstancePlugIn` and `Summary` as keys, and null for what is
+not known; ``plug_in`` is there only if the price was asked for. The summary follows from the rows; it is written for
+other programs and not read back. In version 1 what was asked was
 called ``epsilon``, and what is certified ``certified_epsilon``.
 """
 
@@ -37,6 +38,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "float": (float, int),
     "float | None": (float, int, type(None)),
+    "int | None": (int, type(None)),
 }
 
 
@@ -109,6 +111,30 @@ class InstanceBound:
 
 
 @dataclass(frozen=True)
+class InstancePlugIn:
+    """What the uncertified plug-in needs on an instance: see `bestpolicy.bounds.plug_in_samples`.
+
+    Attributes
+    ----------
+    instance : str
+    samples : int or None
+        With which it is within ε of optimal in most runs; None if that was not found.
+    share : float
+        In which share of them.
+    runs : int
+        From how many that was estimated.
+    reason : str
+        "reached", or why there is no number.
+    """
+
+    instance: str
+    samples: int | None
+    share: float
+    runs: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Summary:
     """The runs of one algorithm on one instance.
 
@@ -128,6 +154,8 @@ class Summary:
     ratio_to_bound, ratio_to_best : float or None
         Median samples over the lower bound on any algorithm's mean, and over the least median on the instance. Only
         if every run was certified: what an unfinished run has used says little of what it needs.
+    price : float or None
+        Median samples over those of the uncertified plug-in, if that was asked for and every run was certified.
     """
 
     algorithm: str
@@ -143,9 +171,10 @@ class Summary:
     median_seconds: float
     ratio_to_bound: float | None
     ratio_to_best: float | None
+    price: float | None = None
 
 
-Entry = TypeVar("Entry", Trial, Skipped, InstanceBound)
+Entry = TypeVar("Entry", Trial, Skipped, InstanceBound, InstancePlugIn)
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,12 +190,15 @@ class Comparison:
         By instance, algorithm and seed, in the order in which they were asked for.
     skipped : tuple of Skipped
     lower_bounds : tuple of InstanceBound
+    plug_in : tuple of InstancePlugIn
+        Empty unless the price was asked for.
     """
 
     settings: dict[str, Any]
     rows: tuple[Trial, ...]
     skipped: tuple[Skipped, ...] = ()
     lower_bounds: tuple[InstanceBound, ...] = ()
+    plug_in: tuple[InstancePlugIn, ...] = ()
 
     def __repr__(self) -> str:
         pairs = {(row.algorithm, row.instance) for row in self.rows}
@@ -190,6 +222,7 @@ class Comparison:
         medians = {key: float(np.median([row.samples for row in rows])) for key, rows in groups.items()}
         complete = {key for key, rows in groups.items() if all(row.certified for row in rows)}
         bounds = {bound.instance: bound.samples for bound in self.lower_bounds}
+        plug_in = self._plug_in_samples
         summaries = []
         for key, rows in groups.items():
             instance, algorithm = key
@@ -211,9 +244,14 @@ class Comparison:
                     median_seconds=float(np.median([row.seconds for row in rows])),
                     ratio_to_bound=_ratio(medians[key], bounds.get(instance)) if key in complete else None,
                     ratio_to_best=_ratio(medians[key], best) if key in complete else None,
+                    price=_ratio(medians[key], plug_in.get(instance)) if key in complete else None,
                 )
             )
         return tuple(summaries)
+
+    @property
+    def _plug_in_samples(self) -> dict[str, int | None]:
+        return {entry.instance: entry.samples for entry in self.plug_in}
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
@@ -224,6 +262,7 @@ class Comparison:
             "rows": [asdict(row) for row in self.rows],
             "skipped": [asdict(entry) for entry in self.skipped],
             "lower_bounds": [asdict(bound) for bound in self.lower_bounds],
+            **({"plug_in": [asdict(entry) for entry in self.plug_in]} if self.plug_in else {}),
             "summary": [asdict(entry) for entry in self.summary],
         }
 
@@ -242,11 +281,29 @@ class Comparison:
             rows=_read(Trial, content, "rows"),
             skipped=_read(Skipped, content, "skipped"),
             lower_bounds=_read(InstanceBound, content, "lower_bounds"),
+            plug_in=_read(InstancePlugIn, content, "plug_in") if "plug_in" in content else (),
         )
 
     def to_csv(self) -> str:
-        """Return the rows as CSV, with a heading; what is not known is empty."""
-        return to_csv([field.name for field in fields(Trial)], (asdict(row).values() for row in self.rows))
+        """Return the rows as CSV, with a heading; what is not known is empty.
+
+        The last column is the price, if it was asked for: of certified runs only.
+        """
+        return to_csv(self.columns, self.cells())
+
+    @property
+    def columns(self) -> list[str]:
+        """Headings of `cells`."""
+        return [field.name for field in fields(Trial)] + ["price"] * bool(self.plug_in)
+
+    def cells(self) -> list[list[Any]]:
+        """Return what there is to know of each run, in the order of `columns`."""
+        plug_in = self._plug_in_samples
+        return [
+            [*asdict(row).values()]
+            + [_ratio(row.samples, plug_in.get(row.instance)) if row.certified else None] * bool(self.plug_in)
+            for row in self.rows
+        ]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a file: the rows if it ends with ``.csv``, else everything as JSON."""

@@ -1,4 +1,4 @@
-"""The work of a comparison: runs and lower bounds, here or on workers, remembered in a file."""
+"""The work of a comparison: runs, lower bounds and prices, here or on workers, remembered in a file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import numpy as np
 from bestpolicy._version import __version__
 from bestpolicy.algorithms import Algorithm, parameters_of
 from bestpolicy.bounds.lower import lower_bound
+from bestpolicy.bounds.price import plug_in_samples
 from bestpolicy.comparison.ledger import Ledger
 from bestpolicy.errors import BestPolicyError
 from bestpolicy.mdp import LinearMDP
@@ -121,7 +122,36 @@ class Bound:
         return {"samples": float(bound.samples_lower_bound), "reason": bound.reason}
 
 
-Task = Run | Bound
+@dataclass(frozen=True, eq=False)
+class Price:
+    """What the uncertified plug-in needs, which is to be found out."""
+
+    instance: str
+    mdp: LinearMDP
+    epsilon: float
+    seed: int
+    seconds: float
+
+    @property
+    def key(self) -> str:
+        """Everything that decides the result."""
+        return _key(plug_in=self.mdp.fingerprint, epsilon=self.epsilon, seed=self.seed, seconds=self.seconds)
+
+    @property
+    def what(self) -> str:
+        """The task in a few words."""
+        return f"plug-in on {self.instance}"
+
+    def perform(self) -> Record | None:
+        """Do it; None if interrupted."""
+        try:
+            found = plug_in_samples(self.mdp, self.epsilon, seed=self.seed, max_seconds=self.seconds)
+        except KeyboardInterrupt:
+            return None
+        return {"samples": found.samples, "share": found.share, "runs": found.runs, "reason": found.reason}
+
+
+Task = Run | Bound | Price
 Finished = Generator[tuple[Task, Record | None], None, None]
 
 

@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, axes_of
+from bestpolicy._numerics.inputs import as_float, shown
 from bestpolicy._numerics.reproducible import grid_shares, one_thread
 from bestpolicy.design.d_optimal import Frame, initial_working_set, optimal_weights
 from bestpolicy.design.whitening import as_feature_matrix, squared_norms, well_conditioned
@@ -111,8 +112,8 @@ def g_optimal_design(features: ArrayLike, *, tolerance: float = 1e-3) -> Design:
     array([0.333, 0.333, 0.333])
     """
     matrix = as_feature_matrix(features)
-    if not _TIGHTEST <= tolerance <= _LOOSEST:
-        raise InvalidInput(f"tolerance must be between {_TIGHTEST:g} and {_LOOSEST:g}. Got {tolerance!r} instead.")
+    if isinstance(tolerance, str | bytes) or not _TIGHTEST <= as_float(tolerance) <= _LOOSEST:
+        raise InvalidInput(f"tolerance must be between {_TIGHTEST:g} and {_LOOSEST:g}. Got {shown(tolerance)} instead.")
     try:
         with one_thread():
             return _certified_design(matrix, tolerance)

@@ -19,6 +19,8 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bestpolicy._numerics.arrays import as_numbers
+from bestpolicy._numerics.inputs import shown
 from bestpolicy.errors import InvalidInput
 
 
@@ -56,9 +58,9 @@ def rounded_counts(weights: ArrayLike, total: SupportsIndex) -> NDArray[np.int64
 
 def _integer_shares(weights: ArrayLike) -> list[int]:
     """Integers in exactly the ratios of the weights."""
-    values = np.asarray(weights, dtype=np.float64)
+    values = as_numbers("weights", weights).astype(np.float64, copy=False)
     if values.ndim != 1 or len(values) == 0 or not np.all(np.isfinite(values) & (values > 0)):
-        raise InvalidInput(f"weights must be a non-empty vector of positive finite numbers. Got {weights!r:.100}.")
+        raise InvalidInput(f"weights must be a non-empty vector of positive finite numbers. Got {shown(weights)}.")
     ratios = [value.as_integer_ratio() for value in values.tolist()]
     denominator = max(below for _, below in ratios)
     return [above * (denominator // below) for above, below in ratios]
@@ -70,5 +72,5 @@ def _budget(total: SupportsIndex) -> int:
     except TypeError:
         budget = -1
     if not 0 <= budget < 2**63:
-        raise InvalidInput(f"total must be an integer from 0 to 2^63 - 1. Got {total!r}.")
+        raise InvalidInput(f"total must be an integer from 0 to 2^63 - 1. Got {shown(total)}.")
     return budget

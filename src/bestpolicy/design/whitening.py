@@ -37,7 +37,8 @@ from scipy.linalg import cholesky as cholesky_factor
 from scipy.linalg import lu, qr, solve_triangular, svdvals
 from scipy.sparse import issparse
 
-from bestpolicy._numerics.arrays import FloatArray, Matrix, axes_of, dense, diagonal_of
+from bestpolicy._numerics.arrays import FloatArray, Matrix, as_numbers, axes_of, dense, diagonal_of, enough_memory
+from bestpolicy._numerics.inputs import shown
 from bestpolicy._numerics.reproducible import EPS, accurate_product
 from bestpolicy.errors import ConvergenceError, InvalidInput
 
@@ -52,10 +53,9 @@ _CHUNK_ELEMENTS = 1 << 17
 
 def as_feature_matrix(features: ArrayLike) -> FloatArray:
     """Return `features` as a finite float64 matrix of shape (n, d), or say what is wrong with it."""
-    given = np.asarray(features)
-    if given.dtype.kind not in "biuf":
-        raise InvalidInput(f"features must be an (n, d) array of real numbers. Got entries of type {given.dtype}.")
-    matrix = np.ascontiguousarray(given, dtype=np.float64)
+    given = as_numbers("features", features)
+    with enough_memory("a copy of features", 8 * given.size):
+        matrix = np.ascontiguousarray(given, dtype=np.float64)
     if given.ndim != 2 or 0 in given.shape:
         raise InvalidInput(
             f"features must have shape (n, d) with n >= 1 rows and d >= 1 columns. Got shape {given.shape}. "
@@ -234,6 +234,8 @@ def whiten(features: ArrayLike, design: Design) -> Whitening:
     InvalidInput
         If the design does not belong to these features.
     """
+    if not all(hasattr(design, name) for name in ("dimension", "indices", "weights", "worst_leverage")):
+        raise InvalidInput(f"design must be a Design. Got {shown(design)} instead.")
     matrix = as_feature_matrix(features)
     if matrix.shape[1] != design.dimension or design.indices.max() >= len(matrix):
         raise InvalidInput(
@@ -280,8 +282,8 @@ def leverages(features: Matrix, gram: Matrix) -> FloatArray:
     ndarray, shape (n,)
         The leverages.
     """
-    matrix = features if issparse(features) else np.asarray(features, dtype=np.float64)
-    square = gram if issparse(gram) else np.asarray(gram, dtype=np.float64)
+    matrix = features if issparse(features) else as_numbers("features", features).astype(np.float64, copy=False)
+    square = gram if issparse(gram) else as_numbers("gram", gram).astype(np.float64, copy=False)
     if matrix.ndim != 2 or square.shape != (matrix.shape[1],) * 2:
         raise InvalidInput(
             f"features must have shape (n, d) and the matrix shape (d, d). Got {matrix.shape} and {square.shape}."
@@ -289,7 +291,7 @@ def leverages(features: Matrix, gram: Matrix) -> FloatArray:
     diagonal = diagonal_of(square)
     try:
         divided = _division_by_root(square, diagonal)
-    except np.linalg.LinAlgError as error:
+    except (np.linalg.LinAlgError, ValueError) as error:  # one that is not finite is no better
         raise InvalidInput(
             "the matrix must be positive definite. Sample pairs whose features span R^d, or use "
             "features @ rank_reduction(features)."

@@ -67,7 +67,7 @@ class Finding:
 def check_features(problem: Problem) -> list[Finding]:
     """Check what can be known before any sample: rank and all-ones."""
     if problem not in _FEATURE_FINDINGS:
-        if problem.is_tabular:  # a coordinate for each pair: whatever is wanted of a pair is linear
+        if problem.columns is not None:  # one-hot features span everything, and sum to 1
             _FEATURE_FINDINGS[problem] = _feature_findings(problem, problem.dimension, np.zeros(1))
         else:
             with enough_memory("examining the features", problem.features.nbytes), one_thread():
@@ -167,7 +167,9 @@ def _required(
 def check_norms(
     problem: Problem, theta: FloatArray | None = None, mu: FloatArray | None = None, *, tolerance: float = 1e-3
 ) -> list[Finding]:
-    """Measure the norms, as given and after whitening; needs features of full rank."""
+    """Measure the norms, as given and after whitening; needs features of full rank. None of a very large table."""
+    if problem.given_features is None and problem.is_large:
+        return []
     features = problem.pair_features
     whitening = whiten(features, g_optimal_design(features, tolerance=tolerance))
     d = problem.dimension

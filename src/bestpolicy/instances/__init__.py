@@ -34,7 +34,7 @@ from bestpolicy.instances.hard import hard_discounted, hard_episodic
 from bestpolicy.instances.inventory import inventory
 from bestpolicy.instances.queue import queue
 from bestpolicy.instances.simplex import Mixture, low_rank, simplex, universal, universal_mixture
-from bestpolicy.instances.tabular import random_tabular, tabular
+from bestpolicy.instances.tabular import garnet, random_tabular, tabular
 from bestpolicy.mdp import LinearMDP
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "catalogue",
     "double_chain",
     "forked_riverswim",
+    "garnet",
     "grid",
     "hard_discounted",
     "hard_episodic",

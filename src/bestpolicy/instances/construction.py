@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.inputs import require_whole, shown
+from bestpolicy._numerics.memory import usable_memory
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
@@ -25,7 +26,7 @@ def require_sizes(least: int, **sizes: int) -> None:
 
 def require_room(names: str, entries: int) -> None:
     """Raise InvalidInput if an array of so many numbers, which follow from the named parameters, is too large."""
-    if entries > _LARGEST:
+    if entries > min(_LARGEST, usable_memory() // 32):  # there are a few of them
         raise InvalidInput(f"{names} must be smaller: an array would have {shown(entries)} numbers.")
 
 

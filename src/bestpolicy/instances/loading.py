@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
+
+import numpy as np
 
 from bestpolicy import instances
-from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.arrays import LARGEST_TABLE, FloatArray
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP, stage_parameters
 from bestpolicy.problem import Problem
@@ -17,8 +20,8 @@ def load_model(model: str | os.PathLike[str]) -> LinearMDP:
     return LinearMDP.load(os.fspath(model)) if _is_file(model) else instances.load(os.fspath(model))
 
 
-def load_arrays(model: str | os.PathLike[str]) -> tuple[Problem, FloatArray | None, FloatArray | None]:
-    """Load a problem and, if known, θ (stages, d) and μ (stages, S, d), without judging them."""
+def load_arrays(model: str | os.PathLike[str]) -> tuple[Problem, FloatArray | None, Any]:
+    """Load a problem and, if known, θ (stages, d) and μ (stages, S, d), as a model has them, without judging them."""
     if not _is_file(model):
         mdp = instances.load(os.fspath(model))
         return mdp.problem, mdp.theta, mdp.mu
@@ -27,7 +30,10 @@ def load_arrays(model: str | os.PathLike[str]) -> tuple[Problem, FloatArray | No
         raise InvalidInput(f"{model} has only one of theta and mu. Give both, or neither.")
     if theta is None or mu is None:
         return problem, None, None
-    return problem, *stage_parameters(problem, theta, mu)
+    theta, mu = stage_parameters(problem, theta, mu)
+    if isinstance(mu, tuple) and problem.stages * problem.states * problem.dimension <= LARGEST_TABLE:
+        mu = np.stack([step.toarray() for step in mu])
+    return problem, theta, mu
 
 
 def _is_file(model: str | os.PathLike[str]) -> bool:

@@ -9,13 +9,15 @@ and the linear algorithms can be compared with the tabular ones on equal terms.
 
 Random models with independent rows mix in one step, so all states have nearly the same value; what remains to
 be found is which immediate reward is best. Identification is as hard as the smallest gap happens to be.
-Models with normalised uniform rows are those of the experiments with KLB-TS (Al Marjani and Proutière 2021).
+Models with normalised uniform rows are those of the experiments with KLB-TS (Al Marjani and Proutière 2021). Those in
+which each pair leads to few states (*Garnets*) keep some structure, and can be large: they never become arrays.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, as_floats, as_numbers
 from bestpolicy._numerics.inputs import require_positive, require_whole
@@ -111,6 +113,51 @@ def random_tabular(
     rewards = rng.uniform(size=(states, actions))
     discount = default_discount(discount, horizon, 0.5)
     return tabular(rows, rewards, discount=discount, horizon=horizon, name=name)
+
+
+def garnet(
+    *,
+    states: int = 100,
+    actions: int = 4,
+    successors: int = 5,
+    seed: int = 0,
+    discount: float | None = None,
+    horizon: int | None = None,
+    name: str = "garnet",
+) -> LinearMDP:
+    """Return a random table in which each pair leads to few states; it may be large (10⁵ pairs and more).
+
+    Drawn in this order: for each pair its successors, without repetition; their probabilities, Dirichlet with
+    parameter 1, pair by pair; the mean rewards, uniform on [0, 1].
+
+    Parameters
+    ----------
+    states, actions : int
+    successors : int
+        Next states of each pair, from 1 to `states`.
+    seed : int
+    discount, horizon
+        At most one of them; discount 0.9 by default. With a horizon the same model repeats at every step.
+    name : str, optional
+        Shown in reports.
+    """
+    require_sizes(1, states=states, actions=actions, successors=successors)
+    if successors > states:
+        raise InvalidInput(f"successors must be {states} at most, the number of states. Got {successors} instead.")
+    pairs = states * actions
+    require_room("states, actions or successors", pairs * successors)
+    require_whole(0, seed=seed)
+    rng = np.random.default_rng(seed)
+    following = np.stack([rng.choice(states, successors, replace=False) for _ in range(pairs)])
+    weights = rng.dirichlet(np.ones(successors), pairs)
+    rows = (weights.ravel(), following.ravel(), np.arange(0, pairs * successors + 1, successors))
+    return LinearMDP.from_table(
+        csr_array(rows, shape=(pairs, states)),
+        rng.uniform(size=(states, actions)),
+        discount=default_discount(discount, horizon, 0.9),
+        horizon=horizon,
+        name=name,
+    )
 
 
 def _one_hot(allowed: BoolArray) -> FloatArray:

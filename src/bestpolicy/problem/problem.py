@@ -141,7 +141,7 @@ class Problem:
         """φ(s, a), (S, A, d); those of `Problem.tabular` are made when asked for, unless they are too large."""
         if self.given_features is not None:
             return self.given_features
-        if self._is_large:
+        if self.is_large:
             raise InvalidInput(
                 f"one-hot features of {self.dimension:,} pairs would take "
                 f"{readable_size(8 * self.mask.size * self.dimension)} of memory. Algorithms that work in R^d (gss, "
@@ -152,24 +152,28 @@ class Problem:
         return frozen(features.reshape(*self.mask.shape, self.dimension))
 
     @property
-    def _is_large(self) -> bool:
+    def is_large(self) -> bool:
+        """Whether one-hot features of all pairs are too large to be made."""
         return self.mask.size * self.dimension > LARGEST_TABLE
 
     @property
     def is_tabular(self) -> bool:
-        """Whether the features are one-hot: every allowed pair has a coordinate of its own."""
-        return self.columns is not None
+        """Whether every allowed pair has a coordinate of its own: one-hot features, of which no two are the same."""
+        return self.columns is not None and len(self.pairs) == self.dimension
 
     @cached_property
     def columns(self) -> IntArray | None:
-        """Coordinates of the allowed pairs of a tabular problem, (n,), in the order of `pairs`; None for others."""
+        """Coordinates of the allowed pairs, (n,), in the order of `pairs`, if their features are one-hot; else None.
+
+        Pairs may share a coordinate, as those of aggregated states do; every coordinate is that of some pair.
+        """
         if self.given_features is None:
             return frozen(np.arange(self.dimension))
-        if len(self.pairs) != self.dimension:
+        if len(self.pairs) < self.dimension:
             return None
         rows = self.pair_features
         found = axes_of(rows)
-        if found is None or not (rows[np.arange(self.dimension), found[0]] == 1.0).all():
+        if found is None or not (rows[np.arange(len(rows)), found[0]] == 1.0).all():
             return None
         return frozen(found[0]) if len(np.unique(found[0])) == self.dimension else None
 
@@ -239,7 +243,7 @@ class Problem:
     def fingerprint(self) -> str:
         """SHA-256 of everything that makes the problem, in hexadecimal."""
         is_table = self.given_features is None
-        kind = "table " if is_table and self._is_large else ""
+        kind = "table " if is_table and self.is_large else ""
         shape = (*self.mask.shape, self.dimension)
         digest = sha256(f"{kind}{shape} {self.discount!r} {self.horizon!r} ".encode())
         if not kind:

@@ -18,7 +18,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bestpolicy._numerics.inputs import file_path, of_type, shown
 from bestpolicy.bounds.lower import lower_bound
+from bestpolicy.bounds.price import plug_in_samples
 from bestpolicy.comparison import Comparison
 from bestpolicy.comparison.comparison import FORMAT
 from bestpolicy.errors import InvalidInput
@@ -38,6 +40,7 @@ from bestpolicy.study import Result
 from bestpolicy.verification.reading import read_text
 
 BOUND_SECONDS = 5.0
+PRICE_SECONDS = 3.0
 _SQLITE = b"SQLite format 3\x00"
 
 Source = str | PathLike[str] | Result | Comparison
@@ -62,16 +65,21 @@ def write_report(
     name : str, optional
         Of the study, if the file has several.
     model : LinearMDP, optional
-        The truth, if it is known: the page then has the true loss and a lower bound on what any algorithm needs. The
-        model that a study was begun with is found by itself while it is unchanged.
+        The truth, if it is known: the page then has the true loss, a lower bound on what any algorithm needs, and the
+        price of certainty: the calls of a certified run over those that the uncertified plug-in needs. The model that a
+        study was begun with is found by itself while it is unchanged.
     bounds : bool
-        Whether to look for that lower bound (for at most 5 s).
+        Whether to look for that lower bound (for at most 5 s) and that price (3 s, or it is left out).
     grid : (rows, columns) or Grid, optional
         Draw the states as a grid. Known by itself for the built-in grid, FrozenLake and CliffWalking.
     """
+    target = Path(file_path("path", path))
     page = report_page(source, name=name, model=model, bounds=bounds, grid=grid)
-    target = Path(path)
-    target.write_text(page, encoding="utf-8")
+    try:
+        target.write_text(page, encoding="utf-8")
+    except OSError as error:
+        why = error.strerror or error
+        raise InvalidInput(f"cannot write {target}: {why}. Give the path of a file, in a folder that exists.") from None
     return target
 
 
@@ -96,7 +104,7 @@ def write_comparison_and_run(comparison: Comparison, result: Result, model: Line
     """Write a page of a comparison with one of its runs in detail."""
     part = comparison_part(comparison)
     known = {bound.instance: bound.samples for bound in comparison.lower_bounds}.get(model.name)
-    study = describe_study(from_result(result, model.name), model=model, bounds=known is None, known_bound=known)
+    study = describe_study(from_result(result, model.name), model=model, known_bound=known)
     page = render(title=f"{part['headline']} – bestpolicy", comparison=part, study=study)
     path.write_text(page, encoding="utf-8")
 
@@ -118,12 +126,15 @@ def read_source(source: Source, name: str | None = None) -> Account | Comparison
         beginning = file.read(len(_SQLITE))
     if beginning == _SQLITE:
         return from_store(path, name)
+    strange = f"{path} is neither a file of studies (SQLite) nor a certificate or comparison (JSON)."
+    if beginning.strip()[:1] not in (b"{", b""):
+        raise InvalidInput(strange)
     text = read_text(path)
     if name is not None:
         raise InvalidInput(f"{path} is not a file of studies, so there is none named {name!r} in it. Give no name.")
     written = re.search(r'"format"\s*:\s*"([^"]*)"', text)
     if written is None:
-        raise InvalidInput(f"{path} is neither a file of studies (SQLite) nor a certificate or comparison (JSON).")
+        raise InvalidInput(strange)
     if written[1] == FORMAT:
         return Comparison.load(path)
     return from_certificate(text, path)
@@ -138,26 +149,39 @@ def describe_study(
     known_bound: float | None = None,
 ) -> dict[str, Any]:
     """Return what a page says of a study, ready for `page.render`."""
+    of_type("bounds", bounds, bool)
+    if model is not None:
+        of_type("model", model, LinearMDP)
     if model is not None and model.problem.fingerprint != account.problem.fingerprint:
         raise InvalidInput(
             f"{model.name} is not the model of this study: features, mask or discount differ. Give the right one."
         )
     mdp = model or remembered_model(account)
-    bound, in_rounds = known_bound, None
+    bound, in_rounds, plug_in = known_bound, None, None
     if mdp is not None and bounds and account.samples:
         settings = account.settings
         rewards: Any = settings.origin.get("rewards", "bernoulli")
-        lowest = lower_bound(mdp, settings.epsilon, settings.delta, max_seconds=BOUND_SECONDS, rewards=rewards)
-        bound = lowest.samples_lower_bound
-        in_rounds = mdp.problem.stages * lowest.rounds_lower_bound if mdp.problem.stages > 1 else None
+        if known_bound is None and settings.start is None:  # it is about claims in every state
+            lowest = lower_bound(mdp, settings.epsilon, settings.delta, max_seconds=BOUND_SECONDS, rewards=rewards)
+            bound = lowest.samples_lower_bound
+            in_rounds = mdp.problem.stages * lowest.rounds_lower_bound if mdp.problem.stages > 1 else None
+        if account.certified:
+            limits = {"max_seconds": PRICE_SECONDS, "rewards": rewards, "start": settings.start}
+            plug_in = plug_in_samples(mdp, settings.epsilon, **limits)
     if bound is not None and not 1 <= bound < float("inf"):
         bound = in_rounds = None  # says nothing
     if grid is None:
         layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""), account.labels)
     else:
-        layout = grid if isinstance(grid, Grid) else Grid(*grid)
+        layout = grid if isinstance(grid, Grid) else _as_grid(grid)
         layout.require_room(account.problem.states)
-    return study_part(account, mdp=mdp, lower_bound=bound, rounds_bound=in_rounds, grid=layout)
+    return study_part(account, mdp=mdp, lower_bound=bound, rounds_bound=in_rounds, plug_in=plug_in, grid=layout)
+
+
+def _as_grid(grid: Any) -> Grid:
+    if not isinstance(grid, tuple | list) or len(grid) != 2:
+        raise InvalidInput(f"grid must be a Grid, or its numbers of rows and columns. Got {shown(grid)} instead.")
+    return Grid(*grid)
 
 
 def study_title(account: Account) -> str:

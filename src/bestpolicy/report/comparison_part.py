@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
 from typing import Any
 
-from bestpolicy.comparison import Comparison, Summary, Trial
+from bestpolicy.comparison import Comparison, Summary
 from bestpolicy.report import words
 from bestpolicy.report.figures.comparing import MOST_LINES, by_instance, comparison_figure
 from bestpolicy.report.figures.drawing import require_matplotlib, to_svg
@@ -19,6 +18,7 @@ def comparison_part(comparison: Comparison) -> dict[str, Any]:
     require_matplotlib()
     lines = [entry for entries in by_instance(comparison.summary).values() for entry in entries]
     spread, bounded = any(line.runs > 1 for line in lines), any(line.ratio_to_bound is not None for line in lines)
+    priced = any(line.price is not None for line in lines)
     return {
         "headline": words.comparison_headline(comparison.summary),
         "interrupted": comparison.interrupted,
@@ -27,10 +27,11 @@ def comparison_part(comparison: Comparison) -> dict[str, Any]:
         "words": words,
         "spread": spread,
         "bounded": bounded,
-        "rows": [asdict(row) for row in comparison.rows[:_ROWS_SHOWN]],
+        "priced": _plug_in(comparison) if priced else "",
+        "rows": comparison.cells()[:_ROWS_SHOWN],
         "all_rows": len(comparison.rows),
-        "columns": [(field.name.replace("_", " "), "") for field in fields(Trial)],
-        "headings": _headings(spread, bounded),
+        "columns": [(name.replace("_", " "), "") for name in comparison.columns],
+        "headings": _headings(spread, bounded, priced),
         "csv": data_link(comparison.to_csv()),
         "skipped": comparison.skipped,
         "settings": _settings(comparison.settings),
@@ -50,8 +51,15 @@ def _picture(comparison: Comparison, lines: list[Summary]) -> Picture:
     return Picture("Simulator calls", svg, caption.strip())
 
 
-def _headings(spread: bool, bounded: bool) -> list[tuple[str, str]]:
-    numbers = ["median calls", *["middle half"] * spread, *["÷ bound"] * bounded, "÷ best"]
+def _plug_in(comparison: Comparison) -> str:
+    """What the price is a multiple of."""
+    needs = [entry for entry in comparison.plug_in if entry.samples is not None]
+    listed = "; ".join(f"{words.count(entry.samples or 0)} on {entry.instance}" for entry in needs)
+    return f"The price is a multiple of the calls {words.plug_in(needs[0].share, needs[0].runs)}: {listed}."
+
+
+def _headings(spread: bool, bounded: bool, priced: bool) -> list[tuple[str, str]]:
+    numbers = ["median calls", *["middle half"] * spread, *["÷ bound"] * bounded, "÷ best", *["price"] * priced]
     numbers += ["certified", "failures", "worst loss"]
     return [("instance", ""), ("algorithm", ""), *((name, "number") for name in numbers)]
 

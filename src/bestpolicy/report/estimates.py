@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray, as_whole
+from bestpolicy._numerics.inputs import number, of_type
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms.tight import whitened_problem
 from bestpolicy.design import g_optimal_design
+from bestpolicy.errors import InvalidInput
 from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.planning import evaluate_policy, optimal_plan
 from bestpolicy.problem import Problem
@@ -80,10 +83,17 @@ def estimate(
     scale, offset : float
         The problem's rewards 0 and 1 are `offset` and `offset + scale` in the user's units.
     """
+    of_type("problem", problem, Problem)
+    of_type("tally", tally, Tally)
+    scale, offset = number("scale", scale, above=0), number("offset", offset, least=-inf)
+    if tally.pulls.shape[0] != problem.stages or tally.next_counts.shape[2] != problem.states:
+        raise InvalidInput("the tally does not belong to this problem: its numbers of steps or states differ.")
+    if not np.isin(tally.pairs, problem.pairs).all():
+        raise InvalidInput("the tally has samples of a pair that is not allowed.")
     with one_thread():
         white = whitened_problem(problem, g_optimal_design(problem.pair_features, tolerance=1e-2))
         model = least_squares(white.features, tally, ridge=1 / problem.dimension)
-        chosen = optimal_plan(white, model.theta, model.mu).policy if policy is None else policy
+        chosen = optimal_plan(white, model.theta, model.mu).policy if policy is None else as_whole("policy", policy)
         return _describe(white, model, tally, chosen, scale, offset)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bestpolicy.algorithms import ALGORITHMS, parameters_of
+from bestpolicy.bounds.price import PlugInSamples, loss_from, start_weights
 from bestpolicy.diagnostics.assumptions import check_features, check_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.report import words
@@ -53,6 +54,7 @@ def study_part(
     mdp: LinearMDP | None = None,
     lower_bound: float | None = None,
     rounds_bound: float | None = None,
+    plug_in: PlugInSamples | None = None,
     grid: Grid | None = None,
 ) -> dict[str, Any]:
     """All that a page says of a study; the bounds are simulator calls, of any algorithm and of any in rounds."""
@@ -72,7 +74,7 @@ def study_part(
         "outcome": account.outcome + (", in doubt" if account.warnings else ""),
         "warnings": account.warnings,
         "attempts": account.attempts,
-        "facts": _facts(account, lower_bound, rounds_bound, loss),
+        "facts": _facts(account, lower_bound, rounds_bound, plug_in, loss),
         "pictures": _pictures(account, estimates, lower_bound, grid),
         "policy": None if policy is None else policy_table(account.problem, policy, estimates, labels),
         "as_of": "" if account.certified or not account.checks else words.count(account.checks[-1]["samples"]),
@@ -84,7 +86,13 @@ def study_part(
     }
 
 
-def _facts(account: Account, lower_bound: float | None, rounds_bound: float | None, loss: float | None) -> list[Fact]:
+def _facts(
+    account: Account,
+    lower_bound: float | None,
+    rounds_bound: float | None,
+    plug_in: PlugInSamples | None,
+    loss: float | None,
+) -> list[Fact]:
     settings, problem = account.settings, account.problem
     size = f"{problem.states:,} states, {problem.actions} actions, {problem.dimension} features"
     facts = [
@@ -98,6 +106,10 @@ def _facts(account: Account, lower_bound: float | None, rounds_bound: float | No
     if rounds_bound is not None:
         label = "Lower bound if every step is sampled equally often"
         facts.append(Fact(label, words.count(int(rounds_bound)), rounds_bound))
+    if plug_in is not None and plug_in.samples is not None:
+        price = account.samples / plug_in.samples
+        calls = f"{words.counted(plug_in.samples, 'simulator call')} {words.plug_in(plug_in.share, plug_in.runs)}"
+        facts.append(Fact("The price of certainty", f"{words.times(price)} times the {calls}", price))
     if account.forecast is not None:
         facts.append(Fact("Forecast of calls in all", words.count_roughly(account.forecast), account.forecast))
     if loss is not None:
@@ -312,7 +324,8 @@ def _resume(account: Account) -> str:
 def _true_loss(mdp: LinearMDP, account: Account) -> float:
     policy = account.policy
     assert policy is not None
-    return account.settings.units.reward_scale * mdp.loss(policy[0] if mdp.problem.horizon is None else policy)
+    start = start_weights(mdp.problem, account.settings.start)
+    return account.settings.units.reward_scale * loss_from(mdp, policy, start)
 
 
 def _writes_certificates(algorithm: str) -> bool:

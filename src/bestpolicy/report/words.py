@@ -97,6 +97,12 @@ def times(ratio: float | None) -> str:
     return "–" if ratio is None else f"{ratio:.2g}" if ratio < 10 else count_roughly(ratio)
 
 
+def plug_in(share: float, runs: int) -> str:
+    """What a price is a multiple of, after "the calls"."""
+    often, estimated = f"{100 * share:.4g}\N{NO-BREAK SPACE}%", f"estimated over {counted(runs, 'run')}"
+    return f"that the uncertified plug-in needs to be within ε in {often} of runs ({estimated})"
+
+
 def comparison_headline(summary: Sequence[Summary]) -> str:
     """Say which algorithm needed the fewest calls, of those that were always certified."""
     medians: dict[str, dict[str, float]] = {}

@@ -235,5 +235,5 @@ def pace(problem: Problem, gap: float, epsilon: float, leverage: float | None) -
     """1/U(M, ω), with d for the worst leverage if none is given; inf if there is no choice anywhere (Δ = inf)."""
     if not (gap >= 0 and epsilon >= 0):
         raise InvalidInput(f"gap and epsilon must not be negative. Got {gap!r} and {epsilon!r} instead.")
-    resolved = gap + min(epsilon, 1e100)  # whose square is a number; no value is as large
+    resolved = float(gap) + min(float(epsilon), 1e100)  # whose square is a number; no value is as large
     return inverse_rate(problem, resolved, float(problem.dimension) if leverage is None else leverage)

@@ -270,6 +270,10 @@ class Database:
         """Say what to do when SQLite fails."""
         try:
             yield
+        except MemoryError:
+            raise StoreError(
+                f"{self.path} takes more memory than this process can get: give it more, or the file is hostile."
+            ) from None
         except sqlite3.Error as error:
             kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if kind == sqlite3.SQLITE_NOTADB:

@@ -32,12 +32,15 @@ Row = tuple[str, bytes]
 _TALLY = b"tally 2\n"
 _MOST = 2**62  # cells that a tally may have room for
 _DTYPES = ("<i8", "<f8", "|b1")
+_SYMPTOMS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _QUERY = 16  # bytes that say which query an answer belongs to, and which attempt at it
 
 
 def chained(before: bytes, kind: str, content: bytes) -> bytes:
     """Return the chain of a row."""
-    return sha256(before + kind.encode() + b"\0" + content).digest()
+    found = sha256(before + kind.encode() + b"\0")
+    found.update(content)
+    return found.digest()
 
 
 def begun(
@@ -146,21 +149,22 @@ class Record:
             known = json.loads(by_kind["begun"][0])
             settings = json.loads(by_kind["settings"][-1]) if "settings" in by_kind else known["settings"]
             name, fingerprint, created = (str(known[key]) for key in ("name", "fingerprint", "created"))
+            versions = {str(key): str(value) for key, value in known["versions"].items()}
             if sha256(by_kind["problem"][0]).hexdigest() != known["problem"]:
                 raise ValueError("the problem is another one")
         with damage("a result or a look"):
             last = next((row for row in reversed(rows) if row[0] in ("ended", "answer")), ("", b""))
             result = json.loads(last[1]) if last[0] == "ended" else None
-            if result is not None:
-                Outcome(result["outcome"]), float(result["seconds"])
             looks = [_numbers(look) for look in _latest(by_kind.get("look", []))]
-        answers, samples = samples_told(rows)
+            answers, samples = samples_told(rows)
+            if result is not None:
+                _require_agreement(result, samples, looks[-1] if looks else {}, settings)
         return cls(
             name=name,
             fingerprint=fingerprint,
             created=created,
             settings=Settings.from_dict(settings),
-            versions=dict(known["versions"]),
+            versions=versions,
             result=result,
             samples=samples,
             answers=answers,
@@ -256,12 +260,26 @@ def _numbers(look: dict[str, Any]) -> dict[str, Any]:
         if key in _WHOLE:
             right = type(value) is int
         elif key in _REAL:
-            right = value is None or type(value) in (int, float)
+            right = value is None or (type(value) in (int, float) and abs(value) < inf)
         else:
             right = type(value) is {"passed": bool, "rule": str}[key]
-        if not right:
+        if not right or (key in (*_WHOLE, "epsilon") and value is not None and not value >= 0):
             raise ValueError(f"{key} is {value!r:.40}")
     return dict(look["numbers"])
+
+
+def _require_agreement(result: dict[str, Any], samples: int, last: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Refuse a result that is another than what the rows before it come to."""
+    outcome, certified, _ = Outcome(result["outcome"]), result["certified"], float(result["seconds"])
+    if certified is not (outcome is Outcome.CERTIFIED) or (certified and not last.get("passed")):
+        raise ValueError(f"it ended as {outcome}, which its last look does not say")
+    for name, known in (("samples", samples), ("delta", settings["delta"])):
+        if result[name] != known:
+            raise ValueError(f"{name} of the result is {result[name]!r:.40}, that of the rows {known!r:.40}")
+    least, claimed = (inf if known is None else known for known in (last.get("epsilon"), result["epsilon"]))
+    asked = float(settings.get("epsilon", -1.0))  # the first versions wrote what was asked
+    if claimed != least and not claimed == asked >= least:
+        raise ValueError(f"epsilon of the result is {claimed!r:.40}, that of the last look {least!r:.40}")
 
 
 @contextmanager
@@ -271,7 +289,7 @@ def damage(what: str) -> Iterator[None]:
         yield
     except BestPolicyError:
         raise
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+    except _SYMPTOMS as error:
         raise StoreError(f"{what} is damaged ({error}). Take a copy of the file that is whole.") from None
 
 

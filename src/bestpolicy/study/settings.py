@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bestpolicy._numerics.arrays import as_floats
-from bestpolicy._numerics.inputs import number, shown, whole, word
+from bestpolicy._numerics.inputs import number, of_type, shown, whole, word
 from bestpolicy.errors import InvalidInput, StoreError
 from bestpolicy.problem.units import Units
 
@@ -61,6 +61,11 @@ class Settings:
     start: int | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        of_type("parameters", self.parameters, dict)
+        of_type("origin", self.origin, dict)
+        of_type("units", self.units, Units)
+        for warning in self.warnings:
+            of_type("each of warnings", warning, str)
         # Whatever was given, what is kept is of the right kind.
         self._keep(
             asked_epsilon=number("epsilon", self.asked_epsilon),
@@ -72,6 +77,7 @@ class Settings:
             budgets=tuple((first, limit) for first, limit in self.budgets) or ((0, self.max_samples),),
             warnings=tuple(self.warnings),
             start=_start(self.start),
+            failures=whole("failures", self.failures, 0),
         )
 
     def _keep(self, **checked: Any) -> None:

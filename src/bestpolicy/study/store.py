@@ -34,6 +34,7 @@ from math import inf
 from os import PathLike
 from typing import Any
 
+from bestpolicy._numerics.inputs import file_path, of_type
 from bestpolicy._version import versions
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.problem import Problem
@@ -109,6 +110,8 @@ class Store:
     def _beginnings(self) -> dict[int, dict[str, str]]:
         with self._db.snapshot():
             numbers = [row[0] for row in self._db.execute("SELECT id FROM study ORDER BY id")]
+            if any(not 0 < number < 2**63 // _ROOM for number in numbers):
+                raise StoreError(f"{self.path} is damaged: the number of a study is none. Take a copy that is whole.")
             query = "SELECT kind, content, chain FROM entry WHERE id = ?"
             first = {number: self._db.execute(query, (number * _ROOM,)).fetchone() for number in numbers}
         known = {}
@@ -122,6 +125,8 @@ class Store:
 
     def find(self, name: str | None) -> int:
         """Return the number of a study; without a name, of the only one."""
+        if name is not None:
+            of_type("name", name, str)
         names = self.names()
         if name is None and len(names) == 1:
             (name,) = names
@@ -230,6 +235,7 @@ def rescue(path: str | PathLike[str], new: str | PathLike[str]) -> list[Record]:
     list of Record
         What could be rescued.
     """
+    path, new = file_path("path", path), file_path("new", new)
     records = []
     with Store(path) as damaged, Store(new, write=True) as target:
         if target.names():

@@ -21,6 +21,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -31,9 +32,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy._numerics.inputs import file_path, whole, word
+from bestpolicy._numerics.inputs import file_path, of_type, whole, word
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.algorithms import Algorithm, find_algorithm, make_algorithm, parameters_of
+from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, make_algorithm, parameters_of
 from bestpolicy.algorithms.protocol import Run, Task
 from bestpolicy.certificate import Origin
 from bestpolicy.diagnostics.assumptions import check_features, require
@@ -44,12 +45,14 @@ from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.study.forecast import forecast
-from bestpolicy.study.journal import Asked, Record, answered, rows_of_checks, tally_to_bytes
+from bestpolicy.study.journal import Asked, Record, answered, damage, rows_of_checks, tally_to_bytes
 from bestpolicy.study.past import Past
 from bestpolicy.study.queries import Batch, Query, check_tally, cut
 from bestpolicy.study.result import Outcome, Result, explain
 from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import Store, StudyFile, count_attempts
+
+_MOST_QUERIES = 10**6  # that one request may be split into
 
 
 class Study:
@@ -111,6 +114,12 @@ class Study:
         if own_data is not None and not isinstance(own_data, Tally):
             raise InvalidInput(f"own_data must be a Tally (see Tally.from_samples). Got {own_data!r} instead.")
         _require_problem(problem)
+        if units is not None:
+            of_type("units", units, Units)
+        if origin is not None:
+            of_type("origin", origin, dict)
+            for text in (*origin, *origin.values()):
+                of_type("each of origin", text, str)
         found = find_algorithm(algorithm, problem)
         settings = Settings(
             epsilon,
@@ -239,7 +248,7 @@ class Study:
     @classmethod
     def _from_record(cls, record: Record, algorithm: str | Algorithm | None, max_samples: int | None) -> Study:
         settings, problem = record.settings, record.problem
-        if algorithm is None or algorithm == settings.algorithm:
+        if algorithm is None or (isinstance(algorithm, str) and algorithm == settings.algorithm):
             try:
                 chosen = make_algorithm(settings.algorithm, settings.parameters)
             except InvalidInput as error:
@@ -270,7 +279,8 @@ class Study:
         answers = len(told)
         self._past = Past.of(record, told)
         self._replaying = True
-        self._start(record.own_data)
+        with self._damage():
+            self._start(record.own_data)
         for first, following in self._past.complete:
             batch = Batch()
             while told and told[0][0] < following:
@@ -281,9 +291,10 @@ class Study:
                 raise StoreError(
                     f"the answers to query {first} are missing: the file is damaged. Take a copy that is whole."
                 )
-            whole = batch.total()
-            self.samples += whole.samples
-            self._advance(whole)
+            with self._damage():
+                whole = batch.total()
+                self.samples += whole.samples
+                self._advance(whole)
             if progress is not None:
                 progress(answers - len(told), answers)
         while told and not self.done:
@@ -297,7 +308,8 @@ class Study:
                 raise StoreError(
                     f"the stored answer to query {index} does not fit: other versions may have written it ({error})"
                 ) from None
-            self._accept(current, tally, rest)
+            with self._damage():
+                self._accept(current, tally, rest)
             if progress is not None:
                 progress(answers - len(told), answers)
         self._replaying = False
@@ -309,6 +321,11 @@ class Study:
             self._issue()
         elif self.max_samples is not None and self.samples + self._batch.missing > self.max_samples:
             self.stop(Outcome.BUDGET)
+
+    def _damage(self) -> AbstractContextManager[None]:
+        """Where one of our algorithms fails at what its file remembers, that is to blame."""
+        ours = type(self.algorithm) is ALGORITHMS.get(self.algorithm.name)
+        return damage("what the file remembers of the run") if ours else nullcontext()
 
     def _proof(self) -> Proof | None:
         """Add up a study that has ended for what proves its last check."""
@@ -517,6 +534,11 @@ class Study:
             return
         if not self._replaying and self.settings.budgets[-1][1] != limit:
             self._change(budgets=(*self.settings.budgets, (self._asked, limit)))
+        if pulls.total // (self.settings.calls_per_query or pulls.total) > _MOST_QUERIES:
+            raise InvalidInput(
+                f"calls_per_query must be larger: {self.settings.calls_per_query} would make more than "
+                f"{_MOST_QUERIES:,} queries of the {pulls.total:,} simulator calls that are wanted now."
+            )
         parts = pulls.split(self.settings.calls_per_query)
         self._batch = Batch(Query(self._asked + i, part, self.seed) for i, part in enumerate(parts))
         self._asked += len(parts)

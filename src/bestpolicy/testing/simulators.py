@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bestpolicy._numerics.inputs import whole
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
@@ -25,9 +26,10 @@ def check_generative_model(model: GenerativeModel, *, samples: int = 100, seed: 
     problem = model.problem
     if not isinstance(problem, Problem):
         raise InvalidInput(f"model.problem must be a Problem. Got {type(problem).__name__} instead.")
+    samples, seed = whole("samples", samples, 1), whole("seed", seed, 0)
     chosen = np.unique(np.linspace(0, len(problem.pairs) - 1, 20).round().astype(np.int64))
     pairs = problem.pairs[chosen]
-    pulls = Pulls(pairs, np.full((problem.stages, len(pairs)), samples, dtype=np.int64))
+    pulls = Pulls(pairs, np.full((problem.stages, len(pairs)), samples))
 
     first = model.sample(pulls, np.random.default_rng(seed))
     check_tally(problem, pulls, first)

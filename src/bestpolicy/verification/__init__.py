@@ -144,6 +144,8 @@ def verify(
         If the file cannot be understood (`TooLarge`: it asks for more than the limit). A file that can, but proves
         nothing, gives a `Verification` that says so.
     """
+    if store is not None and not isinstance(store, str | PathLike):
+        raise InvalidInput(f"store must be the path of a file of studies. Got a {type(store).__name__} instead.")
     budget = Budget(limit_gb)
     return _guarded(lambda: _verify(read_text(path, budget), model, budget, store))
 

@@ -16,7 +16,7 @@ import numpy as np
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
 
-LOOKS = (6, 8, 10, 12, 14, 17, 20)  # in units
+LOOKS = (4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 17, 20)  # in units
 EVENTS = {"law": 0.03, "out": 0.02, "loc": 0.03, "ref": 0.02, "pair": 0.02, "start": 0.03}  # shares of a lag's δ
 _FIRST, _NEXT = 0.65, 0.35  # of δ for the first lag that looks, and of what is left for each later one
 _LATEST = 400  # lag after which nothing of δ is left
@@ -247,9 +247,9 @@ class Fresh:
             stage = process.block[pair]
             state = np.where(stage < case.stages, state + stage * states, process.size - 1)
         keys, place = np.unique(pair * process.size + state, return_inverse=True)
-        followed: Floats = np.bincount(place, number, len(keys)).astype(np.float64)
+        counted: Floats = np.bincount(place, number, len(keys)).astype(np.float64)
         earned: Floats = np.bincount(place, np.clip(rewards, 0, number), len(keys)).astype(np.float64)
-        return cls(keys // process.size, keys % process.size, followed, earned, squares, pulls.astype(np.float64))
+        return cls(keys // process.size, keys % process.size, counted, earned, squares, pulls.astype(np.float64))
 
 
 def require(good: bool | np.bool_, complaint: str) -> None:

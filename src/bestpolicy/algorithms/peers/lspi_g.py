@@ -30,6 +30,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestpolicy._numerics.arrays import IntArray
+from bestpolicy._numerics.inputs import number
 from bestpolicy.algorithms.peers.budget import Budgeted, FixedBudget, only_discounted, rounded_up, useful
 from bestpolicy.algorithms.protocol import About, Request, Run, Task
 from bestpolicy.design import Design, g_optimal_design
@@ -64,7 +65,7 @@ class LSPIG(Budgeted):
     design_tolerance: float = 1e-3
 
     def __post_init__(self) -> None:
-        if not 1e-10 <= self.design_tolerance <= 1:
+        if not 1e-10 <= number("design_tolerance", self.design_tolerance) <= 1:
             raise InvalidInput(f"design_tolerance must lie in [1e-10, 1]. Got {self.design_tolerance} instead.")
 
     def unsuitable(self, problem: Problem) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.inputs import require_whole
 from bestpolicy.errors import InvalidInput
 from bestpolicy.report.estimates import Estimates
 from bestpolicy.report.figures.drawing import INK, SEQUENCE, SERIES, WIDTH, appearance, new_figure, plain, shades, style
@@ -42,8 +43,7 @@ class Grid:
     arrows: str = ""
 
     def __post_init__(self) -> None:
-        if self.rows < 1 or self.columns < 1:
-            raise InvalidInput(f"a grid needs rows and columns. Got {self.rows} x {self.columns} instead.")
+        require_whole(1, rows=self.rows, columns=self.columns)
 
     def require_room(self, states: int) -> None:
         """Refuse more cells than there are states."""

@@ -43,7 +43,7 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray
 
 _NEWTON_STEPS = 6
-_LARGEST = 1 / 1.05  # of λβ: a bet leaves room for ranges that turn out a little larger
+_LARGEST = 0.88  # of λβ: a bet leaves room for ranges that turn out a little larger
 
 
 def psi(b: FloatArray) -> FloatArray:

@@ -7,13 +7,13 @@ from math import log
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
 from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.lemmas.betting import best_bets
-from bestpolicy.stopping.tables.model import Chain
+from bestpolicy.stopping.tables.model import Chain, kernel_of, resolvent
 
 PLANNED = 10  # the look, in units, that bets are best for
-LOOKS = (6, 8, 10, 12, 14, 17, 20)
+LOOKS = (4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 17, 20)
 SHARES = {"law": 0.03, "out": 0.02, "loc": 0.03, "ref": 0.02, "pair": 0.02, "start": 0.03}  # the rest is for `forms`
 
 
@@ -107,6 +107,23 @@ class Lag:
         wrong = wrong or (np.diff(self.pair * chain.size + self.successor) <= 0).any()
         if wrong:
             raise InvalidInput("This lag is none that the theorem allows: its numbers contradict one another.")
+
+    def kernel(self, chain: Chain) -> Matrix:
+        """P̃ as a sparse matrix (M, N); its rows sum to 1 as nearly as they can."""
+        sums = np.bincount(self.pair, self.probability, len(chain.state))
+        return kernel_of(self.pair, self.successor, self.probability / sums[self.pair], (len(chain.state), chain.size))
+
+    def resolvent(self, chain: Chain) -> FloatArray:
+        """Ψ̃ (N, n), which is computed once: all looks of a lag need it."""
+        if "_resolvent" not in vars(self):
+            vars(self)["_resolvent"] = resolvent(chain, self.kernel(chain), self.policy)
+        known: FloatArray = vars(self)["_resolvent"]
+        return known
+
+    def knowing(self, known: FloatArray) -> Lag:
+        """Return the lag itself, after telling it its Ψ̃. Looks measure how exact it is and allow for it."""
+        vars(self)["_resolvent"] = known
+        return self
 
     def nats(self, event: str, union: int) -> float:
         """Return log(union / (share·delta)) of an event."""

@@ -52,13 +52,14 @@ Centres are m_k = m̃_k + g(V^π - Ṽ)(ref_k): unknown but fixed; what Lemma E 
 extreme values on B_k and mid their mean: subtract mid, which changes nothing, and split at B_k. Z may depend on the
 data. If a candidate Z misses its condition by at most c, Z + cL meets it for the true kernel, as 1 + g p_k L ≤ L(s_k).
 
-**Theorem U.** Given F0, with probability at least 1 - δ', at every look of the lag max_s (V* - V^π)(s) ≤ ε (or
-ρ·(V* - V^π) ≤ ε). If the lags' δ' sum to at most δ, some look of a run is wrong with probability at most δ, whenever
-lags begin.
+**Theorem U.** Given F0, with probability at least 1 - δ', at every look of the lag max_s (V* - V^π)(s) ≤ ε (over the
+first stage if episodic; or ρ·(V* - V^π) ≤ ε). If the lags' δ' sum to at most δ, some look of a run is wrong with
+probability at most δ, whenever lags begin.
 
-*Proof.* Let s0 be an argmax of D* (or drawn from ρ), π* an optimal policy and occ*_k the discounted expected number of
-visits of k from s0 under π*. Given F0 π is fixed, hence so are D*, s0, π*, occ*. By the performance difference lemma
-D*(s0) = Σ occ*_k A_k; and U(s0) = Σ occ*_k (U(s_k) - g p_k U), as for every function that vanishes at ends. So
+*Proof.* Let s0 be an argmax of D* (over the states that are claimed; or drawn from ρ), π* an optimal policy and occ*_k
+the discounted expected number of visits of k from s0 under π*. Given F0 π is fixed, hence so are D*, s0, π*, occ*. By
+the performance difference lemma D*(s0) = Σ occ*_k A_k; and U(s0) = Σ occ*_k (U(s_k) - g p_k U), as for every function
+that vanishes at ends. So
 
     D*(s0) - f U(s0) = Σ occ*_k [A_k + g f p_k U - f U(s_k)] ≤ Σ occ*_k gain_k,
 
@@ -87,13 +88,24 @@ from bestpolicy._numerics.reproducible import EPS, one_thread
 from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.lemmas.betting import width
 from bestpolicy.stopping.tables.lag import PLANNED, Lag, planned_bets
-from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of
+from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of, resolvent
 
-_COARSE, _FINE = 15, 8  # rounds at most
+_COARSE, _FINE = 15, 5  # rounds at most
 _STILL = 0.95  # a round that lowers no difference further than to this is the last one
 _CHUNK = 2**21  # numbers of a block of directions: a few of these are all the memory that directions take
 _STAKES = (1.0, 0.35)  # bets of loc, ref, pair in terms of the planned ones: small ones work while D is still large
 _ROOM = 1e-9  # relative room for rounding of what is not measured
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What was found of squares and ranges, arrays (M,) named as in ``Lag``; the next bets learn from it."""
+
+    squares: FloatArray
+    template_squares: FloatArray
+    start_squares: FloatArray
+    up: FloatArray
+    down: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,25 +122,14 @@ class Verdict:
         The bound without template, with it, and by event pair.
     gains : array (M,)
         Of the best form.
-    squares, template_squares, start_squares, up, down, direction_squares, direction_reach : arrays (M,)
-        What was seen of squares and ranges, which a rehearsal learns from.
-    first, second : arrays (M,)
-        Widths of the form with template, of first and second order, for reports.
+    observed : Observed
     """
 
     policy: IntArray
     epsilon: float
     forms: FloatArray
     gains: FloatArray
-    squares: FloatArray
-    template_squares: FloatArray
-    start_squares: FloatArray
-    up: FloatArray
-    down: FloatArray
-    direction_squares: FloatArray
-    direction_reach: FloatArray
-    first: FloatArray
-    second: FloatArray
+    observed: Observed
 
 
 @one_thread()
@@ -144,6 +145,16 @@ def look(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Verdict:
     units : int
         c: one of ``lag.looks``.
     """
+    return _begin(table, lag, fresh, units).verdict()
+
+
+@one_thread()
+def observe(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Observed:
+    """Squares and ranges alone, which do not hang on the bets of event adv."""
+    return _begin(table, lag, fresh, units).observe()
+
+
+def _begin(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Look:
     chain = table.chain
     lag.check(chain)
     if units not in lag.looks:
@@ -152,14 +163,10 @@ def look(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Verdict:
         raise InvalidInput("A look needs exactly its planned number of fresh samples of every pair.")
     if fresh.rewards.min(initial=0.0) < 0 or (fresh.rewards > fresh.counts * (1 + 1e-12)).any():
         raise InvalidInput("Rewards must lie in [0, 1].")
-    return Look(chain, lag, chain.successors(table, fresh), units).verdict()
-
-
-def resolvent(chain: Chain, kernel: Matrix, policy: IntArray) -> FloatArray:
-    """(I - gP_π)⁻¹ with a row for every state, zero at ends, and a column for every live state: (N, n)."""
-    inverse = np.zeros((chain.size, len(policy)))
-    inverse[chain.live] = np.linalg.inv(np.eye(len(policy)) - chain.step * kernel[policy][:, chain.live].toarray())
-    return inverse
+    sums, room = fresh.reward_sums, 1e-9 * fresh.pulls
+    if (fresh.squares > sums + room).any() or (sums**2 / fresh.pulls > fresh.squares + room).any():
+        raise InvalidInput("Sums of squared rewards contradict the sums of rewards.")
+    return Look(chain, lag, chain.successors(table, fresh), units)
 
 
 def directions(chain: Chain, kernel: Matrix, psi: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
@@ -184,9 +191,7 @@ class Look:
         self.pulls = fresh.pulls.astype(np.float64)
         self.unit = lag.unit.astype(np.float64)
         shape = (len(chain.state), chain.size)
-        sums = np.bincount(lag.pair, lag.probability, shape[0])
-        self.past_probability = lag.probability / sums[lag.pair]
-        self.past = kernel_of(lag.pair, lag.successor, self.past_probability, shape)
+        self.past = lag.kernel(chain)
         self.seen = kernel_of(fresh.pair, fresh.next_state, fresh.counts / self.pulls[fresh.pair], shape)
         self.longest = float(chain.longest.max())
         self._union_of_entries()
@@ -205,7 +210,7 @@ class Look:
         self.fresh_probability = np.zeros(len(both))
         self.fresh_probability[np.searchsorted(both, keys)] = fresh.counts / self.pulls[fresh.pair]
         past_probability = np.zeros(len(both))
-        past_probability[np.searchsorted(both, past_keys)] = self.past_probability
+        past_probability[np.searchsorted(both, past_keys)] = self.past.data
         self.in_support = past_probability > 0
         self.difference = np.abs(self.fresh_probability - past_probability)
         self.outside = np.bincount(self.pair, self.fresh_probability * (past_probability == 0), len(chain.state))
@@ -219,7 +224,7 @@ class Look:
 
     def _estimate(self) -> None:
         chain, lag, fresh = self.chain, self.lag, self.fresh
-        self.psi_past = resolvent(chain, self.past, lag.policy)
+        self.psi_past = lag.resolvent(chain)
         self.psi = resolvent(chain, self.seen, lag.policy)
         rewards = fresh.reward_sums / self.pulls
         ends = chain.step * (self.seen @ chain.known)
@@ -439,7 +444,7 @@ class Look:
 
     def verdict(self) -> Verdict:
         """Gains of every form, and the smallest bound."""
-        self._refine()
+        observed = self.observe()
         chain, lag, played = self.chain, self.lag, self.lag.policy
         squares, up, down = self.squares / self.unit, self.up / self.unit, self.down / self.unit
         size = len(self.pulls)
@@ -457,18 +462,15 @@ class Look:
         crude = self.noise + crude + slack
 
         rise = chain.step * (chain.highest(lag.template) - self.past @ lag.template)
-        own = [squares, self.template_squares / self.unit]
+        own = [squares, observed.template_squares / self.unit]
         unseen = [up, up + rise / self.unit]
-        alone = self._template_alone()
         forms, gains_of = np.full(3, inf), np.zeros((3, size))
         self.firsts = firsts = np.zeros((2, size))
         for form in range(2):
             if lag.shares[form] == 0:
                 continue
             g0, b0 = own[form] + total, np.maximum(unseen[form], reach)
-            g0[played], b0[played] = (
-                (0.0, 0.0) if form == 0 else (alone[played] / self.unit[played], (rise / self.unit)[played])
-            )
+            g0[played], b0[played] = form * own[1][played], form * (rise / self.unit)[played]
             firsts[form] = width(lag.form_nats(form) / self.units, lag.bets[form], g0, b0)
             if form == 0:
                 firsts[form][played] = 0.0
@@ -481,21 +483,17 @@ class Look:
         gains_of[2] = self.advantages + crude
         forms[2] = self._bound(gains_of[2], np.zeros(chain.size), True)
         best = int(np.argmin(forms))
-        return Verdict(
-            played, float(forms[best]), forms, gains_of[best], self.squares, self._learned(alone), self.start_squares,
-            self.up, self.down, total, reach, firsts[1 if lag.shares[1] > 0 else 0], second,
-        )  # fmt: skip
+        return Verdict(played, float(forms[best]), forms, gains_of[best], observed)
 
-    def _template_alone(self) -> FloatArray:
-        """Fresh mean squares (M,) of gU(S') around its past mean."""
+    def observe(self) -> Observed:
+        """Steps 1 to 4."""
+        self._refine()
         chain, lag, fresh = self.chain, self.lag, self.fresh
         moved = chain.step * (lag.template[fresh.next_state] - (self.past @ lag.template)[fresh.pair])
-        return np.bincount(fresh.pair, fresh.counts * moved**2, len(self.pulls)) / self.pulls * (1 + _ROOM)
-
-    def _learned(self, alone: FloatArray) -> FloatArray:
+        alone = np.bincount(fresh.pair, fresh.counts * moved**2, len(self.pulls)) / self.pulls * (1 + _ROOM)
         squares = np.array(self.template_squares)
-        squares[self.lag.policy] = alone[self.lag.policy]
-        return squares
+        squares[lag.policy] = alone[lag.policy]
+        return Observed(self.squares, squares, self.start_squares, self.up, self.down)
 
     def _bound(self, gains: FloatArray, template: FloatArray, exact: bool) -> float:
         """Step 6: the bound on the loss that these gains prove."""

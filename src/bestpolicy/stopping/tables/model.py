@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
 from bestpolicy._numerics.reproducible import one_thread
@@ -29,7 +29,7 @@ class Table:
     discount, horizon
         One of them; the other is None. An episodic problem has the K pairs at every stage.
     start : array (S,), optional
-        Claims are about the value of this distribution; without it, about every state (of every stage).
+        Claims are about the value of this distribution; without it, about every state (at the first stage).
     end_values : array (S,), optional
         Discounted only: known value of each state without pairs, nan elsewhere. The process is over there.
     """
@@ -126,6 +126,21 @@ class TableSamples:
         return cls(pair[starts], next_state[starts], merged[0].astype(np.int64), merged[1].astype(np.float64), squares)
 
     @classmethod
+    def of_matrices(cls, counts: Matrix, rewards: Matrix, squares: FloatArray) -> TableSamples:
+        """Read counts and sums of rewards by pair and next state, (pairs, S) each, sparse or not."""
+        seen, paid = coo_array(counts), coo_array(rewards)
+        samples = cls.of(seen.row, seen.col, seen.data, np.zeros(len(seen.data)), squares)
+        width = seen.shape[1]
+        keys = samples.pair * width + samples.next_state
+        kept = np.flatnonzero(paid.data)
+        paid_keys = paid.row[kept].astype(np.int64) * width + paid.col[kept]
+        place = np.searchsorted(keys, paid_keys)
+        if len(kept) and (place.max() == len(keys) or (keys[place] != paid_keys).any()):
+            raise InvalidInput("Rewards must belong to samples: some (pair, next state) has a reward but no count.")
+        np.add.at(samples.rewards, place, paid.data[kept])
+        return samples
+
+    @classmethod
     def none(cls, pairs: int) -> TableSamples:
         """No samples of so many pairs."""
         empty = np.zeros(0, dtype=np.int64)
@@ -173,6 +188,8 @@ class Chain:
         First state of each set of states that may follow one another's pairs; the sets are contiguous.
     block : int array (M,)
         Set of the states that may follow each pair.
+    claimed : int array
+        States that claims are about: all live ones, or those of the first stage.
     start : array (N,) or None
     """
 
@@ -185,6 +202,7 @@ class Chain:
     known: FloatArray
     blocks: IntArray
     block: IntArray
+    claimed: IntArray
     start: FloatArray | None
 
     @classmethod
@@ -199,7 +217,7 @@ class Chain:
             known = np.zeros(states) if table.end_values is None else np.nan_to_num(table.end_values)
             one = np.zeros(1, dtype=np.int64)
             block = np.zeros(pairs, dtype=np.int64)
-            return cls(states, table.discount, state, live, first, longest, known, one, block, table.start)
+            return cls(states, table.discount, state, live, first, longest, known, one, block, live, table.start)
         stage = np.repeat(np.arange(table.horizon), pairs)
         all_states = np.tile(state, table.horizon) + states * stage
         live, first = np.unique(all_states, return_index=True)
@@ -207,7 +225,8 @@ class Chain:
         longest = np.append(table.horizon - np.repeat(np.arange(table.horizon), states), 0).astype(np.float64)
         blocks = np.arange(table.horizon + 1) * states
         start = None if table.start is None else np.append(table.start, np.zeros(size - states))
-        return cls(size, 1.0, all_states, live, first, longest, np.zeros(size), blocks, stage + 1, start)
+        claimed = live[live < states]
+        return cls(size, 1.0, all_states, live, first, longest, np.zeros(size), blocks, stage + 1, claimed, start)
 
     def successors(self, table: Table, samples: TableSamples) -> TableSamples:
         """Return samples with the next states as states of the chain."""
@@ -235,7 +254,7 @@ class Chain:
 
     def worth(self, values: FloatArray) -> float:
         """What a function on states says about the claim: its largest value, or its mean at the start."""
-        return float(values[self.live].max() if self.start is None else self.start @ values)
+        return float(values[self.claimed].max() if self.start is None else self.start @ values)
 
     @one_thread()
     def evaluate(self, kernel: Matrix, policy: IntArray, gains: FloatArray, ends: FloatArray) -> FloatArray:
@@ -287,3 +306,11 @@ def kernel_of(pair: IntArray, state: IntArray, weights: FloatArray, shape: tuple
     """Return a sparse matrix (M, N) from entries in order."""
     starts = np.searchsorted(pair, np.arange(shape[0] + 1))
     return csr_array((weights, state, starts), shape=shape)
+
+
+@one_thread()
+def resolvent(chain: Chain, kernel: Matrix, policy: IntArray) -> FloatArray:
+    """(I - gP_π)⁻¹ with a row for every state, zero at ends, and a column for every live state: (N, n)."""
+    inverse = np.zeros((chain.size, len(policy)))
+    inverse[chain.live] = np.linalg.inv(np.eye(len(policy)) - chain.step * kernel[policy][:, chain.live].toarray())
+    return inverse
