@@ -32,8 +32,9 @@ law, out and pair are needed at the pairs of π and of one optimal policy only: 
 4. gain_k = Â_k + first_k + g(m_k + |(gp̂_k - 1_s)B̂|m_π) + f(g p̂_kU - U(s_k)), without Â and second order at pairs of π.
    Also, by event pair alone, gain_k = Â_k + w_k + |(gp̂_k - 1_s)B̂|w_π with f = 0.
 5. If Z(s) ≥ gain_k + g(p̂_kZ + shift_k(Z)) for all pairs, then V* - V ≤ fU + Z at the state (of the first stage) where
-   it is largest, or on average over the start. A Z that misses this by c, of any sign, meets it with cL added, where L is the longest value
-   of a state: in a table without ends L(s) = 1 + g p_k L. If all gains are at most 0 and f = 0, then π is optimal.
+   it is largest, or on average over the start. A Z that misses this by c, of any sign, meets it with cL added, L the
+   largest value of a state: L(s) = 1 + g p_k L where no state has a known value. If all gains are at most 0 and f = 0,
+   then π is optimal.
 
 The proof is the statement of who made the file; `tests` compare the two programs, which share no code, and both with
 the truth. *Rounding:* E, e and the residual of B̂ are measured; sums of n products are taken to be off by nε times their
