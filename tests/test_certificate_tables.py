@@ -15,6 +15,7 @@ import bestpolicy as bp
 from bestpolicy.certificate import _table_proof, make_certificate
 from bestpolicy.errors import InvalidInput, TooLarge
 from bestpolicy.stopping.rule import Proof
+from bestpolicy.stopping.tables import look as rule
 from bestpolicy.stopping.tables.lag import LOOKS, SHARES, Lag
 from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import TableSamples
@@ -179,8 +180,8 @@ def test_both_programs_agree(name, monkeypatch):
         alone = verified(*example_of, 0.0).recomputed_epsilon or 0.0
         assert alone <= epsilon * (1 + 1e-6)  # it is more patient
         with monkeypatch.context() as patch:
-            for constant, value in {"_COARSE": 15, "_FINE": 8, "_STILL": 0.95}.items():
-                patch.setattr(checker, constant, value)
+            for constant in ("_COARSE", "_FINE", "_STILL"):
+                patch.setattr(checker, constant, getattr(rule, constant))
             mine = verified(*example_of, 0.0).recomputed_epsilon
             assert mine == pytest.approx(epsilon, rel=0.03, abs=1e-6)
 
@@ -261,7 +262,7 @@ REFUSED = {
     "shares": ("lag.shares", lambda x: 1.2 * x, "sum to more than 1"),
     "negative share": ("lag.shares", at(0, -0.1), "sum to more"),
     "looks": ("lag.looks", lambda x: x + 1, "looks"),
-    "units": ("units", lambda x: 11, "no look"),
+    "units": ("units", lambda x: 13, "no look"),
     "fewer units": ("units", lambda x: 8, "exactly as many samples"),
     "unit": ("lag.unit", lambda x: x + 1, "exactly as many samples"),
     "no unit": ("lag.unit", lambda x: 0 * x, "at least one sample"),

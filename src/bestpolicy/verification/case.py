@@ -103,7 +103,7 @@ class Case:
     @property
     def has_features(self) -> bool:
         """Whether the file gives the features."""
-        return bool(self.features.shape[2])
+        return bool(self.features.shape[2] > 0)
 
     @cached_property
     def is_table(self) -> bool:

@@ -180,8 +180,8 @@ def _start(node: Node) -> Floats:
     start = node.array("start", "f", (None,))
     if not len(start) or start.min() < 0 or abs(start.sum() - 1) > 1e-9:
         raise InvalidInput(f"{node.name}: 'start' must be a distribution over the states.")
-    share: Floats = start / start.sum()
-    return share
+    shares: Floats = start / start.sum()
+    return shares
 
 
 def _chain(node: Node) -> dict[str, str | int]:

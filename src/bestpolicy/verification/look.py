@@ -31,9 +31,10 @@ law, out and pair are needed at the pairs of π and of one optimal policy only: 
 3. From these U1, U1ref and w, and m_j = Σ|p̂_j - p̃_j|U1(·, ref_j), hence better D, and again. All on the same events.
 4. gain_k = Â_k + first_k + g(m_k + |(gp̂_k - 1_s)B̂|m_π) + f(g p̂_kU - U(s_k)), without Â and second order at pairs of π.
    Also, by event pair alone, gain_k = Â_k + w_k + |(gp̂_k - 1_s)B̂|w_π with f = 0.
-5. If Z(s) ≥ gain_k + g(p̂_kZ + shift_k(Z)) for all pairs, then V* - V ≤ fU + Z at the state where it is largest (or on
-   average over the start). A Z that misses this by c, of any sign, meets it with cL added, where L is the longest value
-   of a state: in a table without ends L(s) = 1 + g p_k L. If all gains are at most 0 and f = 0, then π is optimal.
+5. If Z(s) ≥ gain_k + g(p̂_kZ + shift_k(Z)) for all pairs, then V* - V ≤ fU + Z at the state (of the first stage) where
+   it is largest, or on average over the start. A Z that misses this by c, of any sign, meets it with cL added, L the
+   largest value of a state: L(s) = 1 + g p_k L where no state has a known value. If all gains are at most 0 and f = 0,
+   then π is optimal.
 
 The proof is the statement of who made the file; `tests` compare the two programs, which share no code, and both with
 the truth. *Rounding:* E, e and the residual of B̂ are measured; sums of n products are taken to be off by nε times their
@@ -316,8 +317,8 @@ class Look:
     def _measure(self) -> None:
         """Step 2: squares and ranges."""
         process, fixed, at = self.process, self.fixed, self.fixed.reference
-        moved = np.bincount(self.entry_pair, self.frequency * self.apart[self.direction] ** 2, self.pairs)
-        spread = process.step * np.sqrt(moved)
+        squared = np.bincount(self.entry_pair, self.frequency * self.apart[self.direction] ** 2, self.pairs)
+        spread: Floats = process.step * np.sqrt(squared)
         self.squares = (self.root + spread) ** 2 * _ROOM
         self.squares_template = (self.root_template + spread) ** 2 * _ROOM
         over, under = self.values + self.from_hub, self.values - self.from_hub
@@ -442,7 +443,7 @@ class Look:
                 # L(s) = 1 + g p_k L, whatever p_k is: Z may be raised, and lowered, by multiples of L.
                 lacks = float((needed - candidate)[: process.live].max()) + self.terms * EPS * 8 * size
                 above = template + candidate + lacks * process.longest
-                worth = float(above[: process.live].max() if self.start is None else self.start @ above)
+                worth = float(above[: process.blocks[1]].max() if self.start is None else self.start @ above)
                 bound = min(bound, worth + 1e-12 * float(np.abs(above).max()))
                 candidate = needed
             if number >= 4 and bound >= before * (1 - 1e-8):

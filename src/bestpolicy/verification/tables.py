@@ -247,9 +247,9 @@ class Fresh:
             stage = process.block[pair]
             state = np.where(stage < case.stages, state + stage * states, process.size - 1)
         keys, place = np.unique(pair * process.size + state, return_inverse=True)
-        followed: Floats = np.bincount(place, number, len(keys)).astype(np.float64)
+        counted: Floats = np.bincount(place, number, len(keys)).astype(np.float64)
         earned: Floats = np.bincount(place, np.clip(rewards, 0, number), len(keys)).astype(np.float64)
-        return cls(keys // process.size, keys % process.size, followed, earned, squares, pulls.astype(np.float64))
+        return cls(keys // process.size, keys % process.size, counted, earned, squares, pulls.astype(np.float64))
 
 
 def require(good: bool | np.bool_, complaint: str) -> None:
