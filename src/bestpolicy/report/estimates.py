@@ -86,7 +86,7 @@ def estimate(
     of_type("problem", problem, Problem)
     of_type("tally", tally, Tally)
     scale, offset = number("scale", scale, above=0), number("offset", offset, least=-inf)
-    if tally.pulls.shape[0] != problem.stages or tally.next_counts.shape[2] != problem.states:
+    if tally.pulls.shape[0] != problem.stages or tally.shape[2] != problem.states:
         raise InvalidInput("the tally does not belong to this problem: its numbers of steps or states differ.")
     if not np.isin(tally.pairs, problem.pairs).all():
         raise InvalidInput("the tally has samples of a pair that is not allowed.")
