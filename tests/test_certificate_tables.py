@@ -16,7 +16,7 @@ from bestpolicy.certificate import _table_proof, make_certificate
 from bestpolicy.errors import InvalidInput, TooLarge
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.stopping.tables import look as rule
-from bestpolicy.stopping.tables.lag import LOOKS, SHARES, Lag
+from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
 from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import TableSamples
 from bestpolicy.study.journal import pack, unpack
@@ -189,6 +189,10 @@ def test_both_programs_agree(name, monkeypatch):
 def test_the_constants_are_the_same():
     assert tables.LOOKS == LOOKS
     assert tables.EVENTS == SHARES
+    assert checker.PLANNED == PLANNED
+    assert checker.STAKES == rule._STAKES
+    expected = np.array([0.0, 1e-9, 0.3, 40.0]), np.array([0.1, 2.0, 1.0, 0.5])
+    np.testing.assert_allclose(checker.planned_bets(3.0, *expected), planned_bets(3.0, *expected), rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["near tie", "river", "jackpot", "episodes"])
