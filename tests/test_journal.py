@@ -58,6 +58,16 @@ def test_bits_that_flip_change_nothing_or_are_noticed(tmp_path):
     assert not [error for error in errors if "\n" in error]
 
 
+def test_a_damaged_name_of_a_table_is_one_error(tmp_path):
+    """SQLite quotes it, though it is no text any more."""
+    content = bytearray(two_studies(tmp_path / "run.db").read_bytes())
+    content[content.index(b"CREATE TABLE study") + len("CREATE TABLE st")] ^= 128
+    (tmp_path / "damaged.db").write_bytes(content)
+    for use in (bp.studies, bp.Study.resume):
+        with pytest.raises(bp.StoreError):
+            use(tmp_path / "damaged.db")
+
+
 @pytest.mark.parametrize("kind", ["begun", "problem", "asked", "answer", "look", "ended"])
 def test_an_edited_row_is_refused_and_what_stands_before_it_can_be_rescued(tmp_path, kind):
     store = two_studies(tmp_path / "run.db")
@@ -183,6 +193,9 @@ def with_sizes(content, *sizes):
         ("ended", lambda content: b"[]"),
         ("ended", lambda content: b'{"outcome": "splendid"}'),
         ("ended", lambda content: json.dumps({"outcome": "certified"}).encode()),
+        ("ended", lambda content: json.dumps(json.loads(content) | {"samples": 9}).encode()),
+        ("ended", lambda content: json.dumps(json.loads(content) | {"epsilon": 1e-9}).encode()),
+        ("asked", lambda content: pack(unpack(content) | {"decided": {"design": "x"}})),
     ],
 )
 def test_a_forged_journal_gives_one_clear_error(tmp_path, kind, change):

@@ -144,7 +144,7 @@ class Evaluation:
 @one_thread()
 def evaluate_policy(problem: Problem, theta: FloatArray, mu: FloatArray | Sparse, policy: IntArray) -> Evaluation:
     """Evaluate a policy (stages, S) in the model (θ, μ), as for `optimal_plan`; values are not clipped."""
-    theta, mu, policy = _checked(problem, theta, mu, as_whole("policy", policy, floats=False))
+    theta, mu, policy = _checked(problem, theta, mu, () if policy is None else policy)
     parameters = np.empty((problem.stages, problem.dimension))
     values = np.zeros((problem.stages + 1, problem.states))
     played = [_played_features(problem, policy[h]) for h in range(problem.stages)]

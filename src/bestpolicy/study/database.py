@@ -270,6 +270,8 @@ class Database:
         """Say what to do when SQLite fails."""
         try:
             yield
+        except UnicodeDecodeError:  # SQLite quotes what it finds in its own words about the file
+            raise StoreError(f"{self.path} is damaged. Take a copy of the file that is whole.") from None
         except MemoryError:
             raise StoreError(
                 f"{self.path} takes more memory than this process can get: give it more, or the file is hostile."
