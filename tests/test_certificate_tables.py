@@ -441,3 +441,18 @@ def test_other_samples_are_noticed(tmp_path):
         assert not found.valid
         assert not found.order_shown
         assert any(reason in text for text in found.reasons)
+
+
+def test_a_plan_may_meet_bets_that_say_nothing(tmp_path):
+    """Of one of its rehearsals with more samples nothing follows; the run goes on."""
+    rng = np.random.default_rng(2)
+    transitions = np.zeros((5, 3, 5))
+    for state in range(5):
+        for action in range(3):
+            following = rng.choice(5, 3, replace=False)
+            transitions[state, action, following] = rng.dirichlet(np.ones(3))
+    model = bp.instances.tabular(transitions, rng.random((5, 3)), discount=0.97)
+    result = identified(model, 0.08 / 0.03, seed=2)
+    assert result.certified
+    result.save(tmp_path / "certificate.json")
+    assert bp.verify(tmp_path / "certificate.json", model).valid

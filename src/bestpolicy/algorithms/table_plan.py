@@ -388,7 +388,7 @@ class Search:
             moves.append((factor, min(level + steps, len(self.levels) - 1)))
         gains = []
         for move in moves:
-            after = self.rehearse(*move, (factor, level))
+            after = min(self.rehearse(*move, (factor, level)), 1e300)  # more counts may say nothing at all
             gained = log(epsilon / max(after, goal / 2, 1e-300)) if np.isfinite(epsilon) else float(after < epsilon)
             gains.append(gained / max(log(self.cost(*move) / cost), 1e-6))
         return moves[int(np.argmax(gains))]
