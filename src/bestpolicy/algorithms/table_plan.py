@@ -388,7 +388,8 @@ class Search:
             moves.append((factor, min(level + steps, len(self.levels) - 1)))
         gains = []
         for move in moves:
-            after = min(self.rehearse(*move, (factor, level)), 1e300)  # more counts may say nothing at all
-            gained = log(epsilon / max(after, goal / 2, 1e-300)) if np.isfinite(epsilon) else float(after < epsilon)
+            after = self.rehearse(*move, (factor, level))
+            least = min(max(after, goal / 2, 1e-300), 1e300)  # more counts may say nothing at all
+            gained = log(epsilon / least) if np.isfinite(epsilon) else float(after < epsilon)
             gains.append(gained / max(log(self.cost(*move) / cost), 1e-6))
         return moves[int(np.argmax(gains))]
