@@ -16,7 +16,7 @@ from bestpolicy.certificate import _table_proof, make_certificate
 from bestpolicy.errors import InvalidInput, TooLarge
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.stopping.tables import look as rule
-from bestpolicy.stopping.tables.lag import LOOKS, SHARES, Lag
+from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
 from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import TableSamples
 from bestpolicy.study.journal import pack, unpack
@@ -189,6 +189,10 @@ def test_both_programs_agree(name, monkeypatch):
 def test_the_constants_are_the_same():
     assert tables.LOOKS == LOOKS
     assert tables.EVENTS == SHARES
+    assert checker.PLANNED == PLANNED
+    assert checker.STAKES == rule._STAKES
+    expected = np.array([0.0, 1e-9, 0.3, 40.0]), np.array([0.1, 2.0, 1.0, 0.5])
+    np.testing.assert_allclose(checker.planned_bets(3.0, *expected), planned_bets(3.0, *expected), rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["near tie", "river", "jackpot", "episodes"])
@@ -437,3 +441,18 @@ def test_other_samples_are_noticed(tmp_path):
         assert not found.valid
         assert not found.order_shown
         assert any(reason in text for text in found.reasons)
+
+
+def test_a_plan_may_meet_bets_that_say_nothing(tmp_path):
+    """Of one of its rehearsals with more samples nothing follows; the run goes on."""
+    rng = np.random.default_rng(2)
+    transitions = np.zeros((5, 3, 5))
+    for state in range(5):
+        for action in range(3):
+            following = rng.choice(5, 3, replace=False)
+            transitions[state, action, following] = rng.dirichlet(np.ones(3))
+    model = bp.instances.tabular(transitions, rng.random((5, 3)), discount=0.97)
+    result = identified(model, 0.08 / 0.03, seed=2)
+    assert result.certified
+    result.save(tmp_path / "certificate.json")
+    assert bp.verify(tmp_path / "certificate.json", model).valid

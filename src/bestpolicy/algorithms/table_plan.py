@@ -389,6 +389,7 @@ class Search:
         gains = []
         for move in moves:
             after = self.rehearse(*move, (factor, level))
-            gained = log(epsilon / max(after, goal / 2, 1e-300)) if np.isfinite(epsilon) else float(after < epsilon)
+            least = min(max(after, goal / 2, 1e-300), 1e300)  # more counts may say nothing at all
+            gained = log(epsilon / least) if np.isfinite(epsilon) else float(after < epsilon)
             gains.append(gained / max(log(self.cost(*move) / cost), 1e-6))
         return moves[int(np.argmax(gains))]

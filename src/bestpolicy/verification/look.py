@@ -57,7 +57,7 @@ from bestpolicy.verification.tables import EVENTS, LOOKS, Fixed, Fresh, Process,
 
 PLANNED = 10  # units at which bets are best
 STAKES = (1.0, 0.35)
-_BOLDEST = 1 / 1.05  # of λβ
+_BOLDEST = 0.88  # of λβ
 _COARSE, _FINE = 20, 12  # rounds at most: by way of the hub, then for every direction by itself
 _STILL = 0.97  # a round that lowers nothing further than to this is the last of its kind
 _ROOM = 1 + 1e-9
