@@ -695,7 +695,7 @@ def test_parameters_survive_json(algorithm):
 def test_the_command_line_runs_them():
     done = command("identify", "B3", "--algorithm", "ppq", "--epsilon", ".25", "--delta", ".1", "--seed", "0")
     assert done.returncode == 0, done.stderr
-    assert "PPQ-Learning budget (own proof)" in done.stdout.replace("\n", " ")
+    assert "PPQ-Learning budget (own proof)" in " ".join(done.stdout.split())
     done = command("identify", "B3", "--algorithm", "ppq", "--epsilon", "0", "--delta", ".1")
     assert_one_error_line(done, "epsilon must be positive", "'gss'")
     done = command("identify", "B5", "--algorithm", "linear-plug-in", "--epsilon", ".25", "--delta", ".1")

@@ -415,7 +415,12 @@ def _tally(change: Callable[[bp.Tally], dict[str, Any]], which: int = 0) -> Call
         arrays = {
             name: getattr(tally, name).copy() for name in ("pairs", "next_counts", "next_rewards", "squared_rewards")
         }
-        return content[:16] + tally_to_bytes(SimpleNamespace(**arrays | change(tally)))  # type: ignore[arg-type]
+        forged = arrays | change(tally)
+        cells = np.flatnonzero(forged["next_counts"])
+        known = {"shape": forged["next_counts"].shape, "pairs": forged["pairs"], "cells": cells}
+        known |= {"counts": forged["next_counts"].ravel()[cells], "rewards": forged["next_rewards"].ravel()[cells]}
+        known["squared_rewards"] = forged["squared_rewards"]
+        return content[:16] + tally_to_bytes(SimpleNamespace(**known))  # type: ignore[arg-type]
 
     return _row("answer", changed, which)
 
