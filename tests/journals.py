@@ -10,7 +10,7 @@ def rewrite(path, name, change):
     """Replace the rows of a study by what `change` makes of their list."""
     with Store(path) as store:
         number = store.find(name)
-        rows, trouble = store.whole_rows(number)
+        rows, _, trouble = store.whole_rows(number)
     assert not trouble
     rows, chain = change(rows), b""
     with sqlite3.connect(path) as database:

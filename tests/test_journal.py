@@ -3,11 +3,13 @@
 import json
 import random
 import sqlite3
+from contextlib import suppress
 
 import pytest
 
 import bestpolicy as bp
 from bestpolicy.report.accounts import from_store
+from bestpolicy.study.database import Database
 from bestpolicy.study.journal import pack, tally_from_bytes, tally_to_bytes, unpack
 from bestpolicy.study.store import Store
 from tests.journals import rewrite
@@ -101,6 +103,30 @@ def test_rows_that_are_lost_are_missed(tmp_path):
     database.close()
     with pytest.raises(bp.StoreError, match=r"row \d+ of study 2 is missing.* answers before it"):
         bp.Study.resume(store, "cut")
+
+
+def test_a_study_begins_whole_or_not_at_all(tmp_path, monkeypatch):
+    """Killed at any statement of its beginning, it leaves the other studies of the file as they are."""
+    store = two_studies(tmp_path / "run.db")
+    expected, execute = everything(store), Database.execute
+    for last in range(20):
+        left = iter(range(last))
+
+        def until_killed(database, *what, left=left):
+            if next(left, None) is None and what[0].startswith(("INSERT", "UPDATE")):
+                raise KeyboardInterrupt
+            return execute(database, *what)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "execute", until_killed)
+            with suppress(KeyboardInterrupt):
+                bp.Study(MODEL.problem, **ASKED, store=store, name=f"new {last}").close()
+        names = [one.name for one in bp.studies(store)]
+        assert names[:2] == ["whole", "cut"]
+    assert 2 < len(names) < 22
+    for name in names[2:]:  # even one that has not asked yet
+        assert bp.drive(bp.Study.resume(store, name), MODEL).certified
+    assert everything(store)[-8:] == expected[-8:]  # the first numbers list the new ones, too
 
 
 def test_a_study_that_was_let_go_is_taken_again(tmp_path):

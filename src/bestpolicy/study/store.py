@@ -28,7 +28,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from math import inf
 from os import PathLike
@@ -139,18 +139,13 @@ class Store:
 
     def read(self, study: int) -> Record:
         """Return what the file says of a study, its chain having been checked."""
-        rows, trouble = self.whole_rows(study)
+        rows, head, trouble = self.whole_rows(study)
         if trouble:
             raise StoreError(f"{self.path}: {trouble}")
-        chain = b""
-        for row in rows[:1]:
-            root = chain = chained(b"", *row)
-        for row in rows[1:]:
-            chain = chained(chain, *row)
-        return Record.of(rows, {"root": root.hex(), "head": chain.hex(), "rows": len(rows)})
+        return Record.of(rows, {"root": chained(b"", *rows[0]).hex(), "head": head.hex(), "rows": len(rows)})
 
-    def whole_rows(self, study: int) -> tuple[list[Row], str]:
-        """Return the rows of a study up to the first that is not what was written, and what is wrong with that one."""
+    def whole_rows(self, study: int) -> tuple[list[Row], bytes, str]:
+        """Return the rows of a study up to the first that is not as written, their chain, and what is wrong then."""
         rows: list[Row] = []
         chain = b""
         wrong = ""
@@ -169,11 +164,11 @@ class Store:
                         break
                     rows.append((kind, content))
                     chain = stored
-                if not wrong and expected != (len(rows), chain):
+                if not wrong and (not rows or expected != (len(rows), chain)):
                     wrong = "is missing, or the end of the journal is not what was written"
             except sqlite3.Error as error:
                 wrong = f"cannot be read ({error})"
-        return rows, "" if not wrong else f"row {len(rows)} of study {study} {wrong}. {_rescue(rows)}"
+        return rows, chain, "" if not wrong else f"row {len(rows)} of study {study} {wrong}. {_rescue(rows)}"
 
     def begin(self, rows: Iterable[Row], name: str) -> StudyFile:
         """Begin a study with its first rows."""
@@ -182,28 +177,36 @@ class Store:
                 f"{self.path} already has a study named {name!r}. Go on with it (bestpolicy resume, or in Python "
                 f"drive(Study.resume({self.path!r}, {name!r}), simulator)), or give another name."
             )
-        with self._db.transaction():
+        rows = list(rows)
+        with self._db.transaction():  # all of it, or a kill would leave a study without a first row
             number = 1 + (self._db.execute("SELECT MAX(id) FROM study").fetchone()[0] or 0)
-            self._db.execute("INSERT INTO study VALUES (?, 0, x'')", (number,))
-        file = StudyFile(self.path, number, name, {"root": "", "head": "", "rows": 0}, self)
-        file.append(*rows)
-        return file
+            count, chain = _insert(self._db.execute, number, rows)
+            self._db.execute("INSERT INTO study VALUES (?, ?, ?)", (number, count, chain))
+        known = {"root": chained(b"", *rows[0]).hex(), "head": chain.hex(), "rows": count}
+        return StudyFile(self.path, number, name, known, self)
 
     def append(self, study: int, before: tuple[int, bytes], rows: Iterable[Row]) -> tuple[int, bytes]:
         """Append rows after those that there are, all in one transaction; return how many there are and the chain."""
-        count, chain = before
         with self._db.transaction():
             if self._db.execute("SELECT rows, head FROM study WHERE id = ?", (study,)).fetchone() != before:
                 raise StoreError(
                     f"the study has been changed in {self.path} since it was opened, so this one cannot go on. "
                     "Resume it from the file."
                 )
-            for kind, content in rows:
-                chain = chained(chain, kind, content)
-                self._db.execute("INSERT INTO entry VALUES (?, ?, ?, ?)", (study * _ROOM + count, kind, content, chain))
-                count += 1
+            count, chain = _insert(self._db.execute, study, rows, *before)
             self._db.execute("UPDATE study SET rows = ?, head = ? WHERE id = ?", (count, chain, study))
         return count, chain
+
+
+def _insert(
+    execute: Callable[..., object], study: int, rows: Iterable[Row], count: int = 0, chain: bytes = b""
+) -> tuple[int, bytes]:
+    """Insert rows after so many with this chain; return how many there are then, and the chain."""
+    for kind, content in rows:
+        chain = chained(chain, kind, content)
+        execute("INSERT INTO entry VALUES (?, ?, ?, ?)", (study * _ROOM + count, kind, content, chain))
+        count += 1
+    return count, chain
 
 
 def _rescue(rows: list[Row]) -> str:
@@ -243,7 +246,7 @@ def rescue(path: str | PathLike[str], new: str | PathLike[str]) -> list[Record]:
         with damaged._db.errors():
             numbers = [row[0] for row in damaged._db.execute("SELECT DISTINCT id / ? FROM entry ORDER BY 1", (_ROOM,))]
         for number in numbers:
-            rows, _ = damaged.whole_rows(number)
+            rows, _, _ = damaged.whole_rows(number)
             while rows and rows[-1][0] == "look":  # what was decided from it is lost
                 rows.pop()
             if [kind for kind, _ in rows[:2]] == ["begun", "problem"]:
@@ -316,8 +319,6 @@ class StudyFile:
         """Append rows, all or none."""
         if self._store is None:
             self._store = Store(self.path, write=True)
-        if rows and not self._root:
-            self._root = chained(b"", *rows[0]).hex()
         self._end = self._store.append(self.number, self._end, rows)
 
     def close(self) -> None:
@@ -328,7 +329,7 @@ class StudyFile:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Bring the tables of older versions to the present form: the same rows, in the order of their kinds."""
+    """Bring the tables of older versions to the present form: the same rows, in the order in which they came about."""
     studies = take_old_tables(connection)
     for statement in _FORMAT.tables:
         connection.execute(statement)
@@ -338,12 +339,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
         rows += [("own data", old.own_data)] if old.own_data is not None else []
         rows += _in_order(old)
         rows += [("ended", old.result.encode())] if old.result is not None else []
-        chain = b""
-        for position, (kind, content) in enumerate(rows):
-            chain = chained(chain, kind, content)
-            row = (number * _ROOM + position, kind, content, chain)
-            connection.execute("INSERT INTO entry VALUES (?, ?, ?, ?)", row)
-        connection.execute("INSERT INTO study VALUES (?, ?, ?)", (number, len(rows), chain))
+        connection.execute("INSERT INTO study VALUES (?, ?, ?)", (number, *_insert(connection.execute, number, rows)))
 
 
 def _in_order(old: OldStudy) -> Iterator[Row]:

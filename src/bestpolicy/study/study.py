@@ -136,9 +136,10 @@ class Study:
         _require_start(problem, settings, found)
         self._set_up(problem, settings, found, name)
         if own_data is not None and not self.algorithm.takes_own_data:
+            able = ", ".join(repr(name) for name, kind in ALGORITHMS.items() if kind.takes_own_data)
             raise InvalidInput(
                 f"algorithm {self.algorithm.name!r} cannot use own data: its proof is about samples of its own choice. "
-                "Use 'gss', 'gss-e', 'tight' or 'adaptive', or leave own_data out."
+                f"Use one of {able}, or leave own_data out."
             )
         try:
             self._start(own_data, None if store is None else file_path("store", store))
