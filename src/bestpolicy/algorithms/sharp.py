@@ -9,7 +9,7 @@
 
 The e-th lag that looks spends 0.65·0.35^(e-1)·δ, which sums to δ; its looks are free. Every look states an ε that
 holds, all of them together with probability 1 - δ, so a run may be stopped at any moment and has the best of them. The
-claim is about every state, or about one start (a state or a distribution), which needs fewer samples.
+claim is about every state, or about one start (a state or a distribution); plans make little use of that yet.
 """
 
 from __future__ import annotations

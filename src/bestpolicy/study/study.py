@@ -87,7 +87,7 @@ class Study:
         Samples from elsewhere, of pairs that were chosen without regard to outcomes (a log of transitions, say:
         `Tally.from_samples`). They help to certify, where the algorithm's rule allows it, and cost no samples.
     start : int or array (S,), optional
-        Claim something of this start state, or of this distribution over states, and sample only what that needs
+        Claim something of this start state, or of this distribution over states, only, which can take fewer samples
         (algorithm "sharp"). A policy that is good from there may be bad elsewhere. Every state by default.
     """
 
