@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test bench bench-samples bench-compare bench-scaling bench-sparse studies attack docs lock clean
+.PHONY: run test bench bench-samples bench-compare bench-forward bench-scaling bench-sparse studies attack docs lock clean
 
 run: .venv/run.stamp  ## gss and tight on the built-in instances; results/ gets tables and a page
 	$(BIN)/bestpolicy demo --output results
@@ -11,7 +11,7 @@ test: .venv/test.stamp  ## ruff, mypy --strict and pytest
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 bench: .venv/test.stamp  ## speed, against peers and limits; fails if one is missed
 	$(BIN)/python -m benchmarks
@@ -21,6 +21,9 @@ bench-samples: .venv/test.stamp  ## samples of gss, tight and adaptive against t
 
 bench-compare: .venv/test.stamp  ## samples of every algorithm on the same instances, beside reference figures
 	$(BIN)/python -m benchmarks.compare
+
+bench-forward: .venv/test.stamp  ## episodes of every algorithm that follows policies, beside reference figures
+	$(BIN)/python -m benchmarks.forward
 
 bench-scaling: .venv/test.stamp  ## samples of gss and tight against the exponents of the paper's theorems
 	$(BIN)/python -m benchmarks.scaling

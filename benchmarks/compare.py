@@ -1,14 +1,18 @@
 """Samples of every algorithm on the same instances, beside what earlier prototypes needed.
 
 δ = 0.1 throughout. A cell is the median over the seeds, in brackets the figure of the prototypes (1 to 3 seeds), and
-the factor between them, with a star if it is beyond 2, and with a dagger if it is below 1/2 because the algorithm is in
-a better form here than the prototype was: the same guarantee is proved with fewer samples. (plug-in and linear-plug-in
-take the Bernstein budget where that is smaller than Hoeffding's; the phases of phased-q and ppq grow; lavi knows that
-values at step h are at most H-h; vqvi and oppq have the constants that their proof needs.) `>` marks runs that ended
-without a certificate; `!` that the algorithm promises nothing; a dash that it cannot run there. Algorithms whose papers
-take rewards as known are given them, as the prototypes were; the prototype of lspi-g did not prune its design. klb-ts
-finds an optimal policy, whatever ε is asked. The last line says whether `tight` needs fewer samples than every other
-algorithm with a guarantee. Options: ``python -m benchmarks.compare [--seeds N] [--seconds S] [--workers N]``.
+the factor between them, with a star if it is beyond 2, and with a dagger if it is below 1/2 because the algorithm is
+in a better form here than the prototype was: the same guarantee is proved with fewer samples. (plug-in and
+linear-plug-in take the Bernstein budget where that is smaller than Hoeffding's; the phases of phased-q and ppq grow;
+lavi knows that values at step h are at most H-h; vqvi and oppq have the constants that their proof needs.) `>` marks
+runs that ended without a certificate; `!` that the algorithm promises nothing; a dash that it cannot run there.
+Algorithms whose papers take rewards as known are given them, as the prototypes were; the prototype of lspi-g did not
+prune its design. klb-ts finds an optimal policy, whatever ε is asked.
+
+A second table has the algorithms that follow policies, with rewards unknown, in transitions, and beside each what its
+claim is about. ``make bench-forward`` compares these in more places. The last line says whether `tight` needs fewer
+samples than every other algorithm with a guarantee that simulates pairs. Options: ``python -m benchmarks.compare
+[--seeds N] [--seconds S] [--workers N]``.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import bestpolicy as bp
 from bestpolicy import instances
@@ -27,6 +32,8 @@ OURS = ("tight", "adaptive")
 BETTER_FORM = ("plug-in", "linear-plug-in", "ppq", "oppq", "lavi", "phased-q", "vqvi")
 FACTOR = 2.0
 WIDTH = 28
+PAIRS = {name: kind for name, kind in ALGORITHMS.items() if kind.about.sampling == "pairs"}
+FOLLOWERS = {name: kind for name, kind in ALGORITHMS.items() if kind.about.sampling != "pairs"}
 
 
 @dataclass(frozen=True)
@@ -159,21 +166,42 @@ LARGER = (
 )
 
 
+FOLLOWED = (
+    Column("universal-episodic H3", lambda: instances.load("universal-episodic"), 0.5, {}),
+    Column("simplex 3x3 d3 H2", lambda: instances.simplex(states=3, actions=3, dimension=3, horizon=2), 0.5, {}),
+    Column("two-state d4", lambda: instances.load("two-state"), 0.5, {"mdp-nas": 9.98e4}),
+    Column("universal d4", lambda: instances.load("universal"), 0.5, {"uclk": 3.1e5}),
+)
+MIXTURES = {
+    "universal-episodic H3": {"actions": 2, "seed": 29, "horizon": 3},
+    "universal d4": {},
+}
+
+
+def followers_for(column: Column) -> list[Algorithm]:
+    """Every algorithm that follows policies; those for mixtures know the kernels, where there are any."""
+    known: dict[str, Any] = {}
+    if column.heading in MIXTURES:
+        known = {"kernels": instances.universal_mixture(**MIXTURES[column.heading]).kernels.tolist()}
+    mixed = ("ucrl-vtr", "uclk")
+    return [kind(**known) if name in mixed else kind() for name, kind in FOLLOWERS.items()]
+
+
 def algorithms_for(mdp: bp.LinearMDP) -> list[Algorithm]:
-    """Every algorithm there is, told the rewards if its paper takes them as known and it can be told."""
+    """Every algorithm that simulates pairs, told the rewards if its paper takes them as known and it can be told."""
     found = []
-    for kind in ALGORITHMS.values():
+    for kind in PAIRS.values():
         told = mdp.problem.horizon is None and any(field.name == "rewards" for field in fields(kind))  # type: ignore[arg-type]
         found.append(kind(rewards=mdp.rewards.tolist()) if told else kind())  # type: ignore[call-arg]
     return found
 
 
-def measure(column: Column, options: argparse.Namespace) -> dict[str, Summary]:
+def measure(column: Column, options: argparse.Namespace, followed: bool = False) -> dict[str, Summary]:
     """Run everything that fits on an instance; return the summaries by algorithm."""
     mdp = column.build()
     found = bp.compare(
         mdp,
-        algorithms_for(mdp),
+        followers_for(column) if followed else algorithms_for(mdp),
         epsilon=column.epsilon,
         delta=DELTA,
         runs=options.seeds,
@@ -216,6 +244,21 @@ def exceptions(column: Column, found: dict[str, Summary]) -> list[str]:
     ]
 
 
+def print_followers(options: argparse.Namespace) -> None:
+    """Print the table of those that follow policies."""
+    tables = [measure(column, options, followed=True) for column in FOLLOWED]
+    print("following policies from state 0: transitions, and what the claim is about")
+    print(f"{'':23s}" + "".join(f"{f'{column.heading}, ε={column.epsilon:g}':{WIDTH + 5}s}" for column in FOLLOWED))
+    for name in FOLLOWERS:
+        cells = []
+        for found, column in zip(tables, FOLLOWED, strict=True):
+            entry = found.get(name)
+            scope = "" if entry is None else f", {entry.scope if entry.certified else 'nothing'}"
+            cells.append(cell(entry, column.reference.get(name)) + scope)
+        print(f"{name:23s}" + "".join(f"{text:{WIDTH + 5}s}" for text in cells), flush=True)
+    print()
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -231,11 +274,12 @@ def main(arguments: list[str] | None = None) -> None:
             missed += exceptions(column, tables[-1])
             compared += sum(entry.certified == entry.runs for name, entry in tables[-1].items() if name not in OURS)
         print(f"{'':21s}" + "".join(f"{f'{column.heading}, ε={column.epsilon:g}':{WIDTH}s}" for column in columns))
-        for name in ALGORITHMS:
+        for name in PAIRS:
             pairs = zip(tables, columns, strict=True)
             cells = [cell(found.get(name), column.reference.get(name)) for found, column in pairs]
             print(f"{name:21s}" + "".join(f"{text:{WIDTH}s}" for text in cells), flush=True)
         print()
+    print_followers(options)
     if missed:
         print(f"tight needs fewer samples in {compared - len(missed)} of {compared} cells; not: {'; '.join(missed)}")
     else:

@@ -1,4 +1,4 @@
-"""Samples to a certificate: gss, tight and adaptive against the lower bound on any algorithm.
+"""Samples to a certificate: gss, tight, adaptive and sharp against the lower bound on any algorithm.
 
 One row per instance, δ and ε (0, 1 % and 5 % of the largest value 1/(1-γ) or H): simulator calls of each algorithm
 (geometric mean over the seeds), the lower bound on the expected calls of every (ε, δ)-correct algorithm, whichever
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf, isfinite, log
 
 import numpy as np
@@ -17,12 +18,15 @@ import numpy as np
 import bestpolicy as bp
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.gss import GSS, GSSE
+from bestpolicy.algorithms.sharp import Sharp
 from bestpolicy.algorithms.tight import Tight
 
 SMOKE = ("B1", "B11", "B15")
 CORE = ("B3", "B5", "B6", "B8", "B9", "B10")
 OTHERS = ("riverswim", "simplex-episodic", "universal-episodic")
 UNEQUAL = ("unequal gaps", "unequal variances")
+# Garivier and Kaufmann 2016, section 6: T* = 989.8 and 326.6 samples per unit of kl(δ, 1-δ).
+BANDITS = {"four arms": (0.5, 0.45, 0.43, 0.4), "five arms": (0.3, 0.21, 0.2, 0.19, 0.18)}
 DELTAS = (0.1, 0.05, 1e-6)
 SHARES = (0.0, 0.01, 0.05)  # ε as a share of the largest value
 GSS_PREDICTED = 1e15  # beyond it the crossing t = U·β is printed instead of a run (they agree to a few per cent)
@@ -47,23 +51,18 @@ def unequal_variances() -> bp.LinearMDP:
     return bp.instances.tabular(transitions, rewards, discount=0.8, name=UNEQUAL[1])
 
 
+def bandit(name: str) -> bp.LinearMDP:
+    """One state, which every action leads back to: the future is the same whatever is done, and is hardly counted."""
+    means = BANDITS[name]
+    return bp.instances.tabular(np.ones((1, len(means), 1)), [means], discount=0.01, name=name)
+
+
 def load(name: str) -> bp.LinearMDP:
     """Build an instance by name."""
+    if name in BANDITS:
+        return bandit(name)
     own = {UNEQUAL[0]: unequal_gaps, UNEQUAL[1]: unequal_variances}
     return own[name]() if name in own else bp.instances.load(name)
-
-
-def lower_bounds(mdp: bp.LinearMDP, epsilons: list[float], seconds: float) -> list[float]:
-    """Lower bounds on samples per unit of kl(δ, 1-δ), one per ε; nan where there is none."""
-    from bestpolicy.bounds.lower import lower_bounds as search  # only this table needs it
-
-    found = search(mdp, epsilons, 0.05, max_seconds=seconds)
-    return [each.samples_lower_bound / binary_divergence(0.05) for each in found]
-
-
-def binary_divergence(delta: float) -> float:
-    """kl(δ, 1-δ)."""
-    return (1 - 2 * delta) * log((1 - delta) / delta) if delta < 0.5 else 0.0
 
 
 def mean_samples(mdp: bp.LinearMDP, algorithm: object, epsilon: float, delta: float, seeds: int) -> float:
@@ -93,7 +92,7 @@ def rows(name: str, options: argparse.Namespace) -> Iterator[dict[str, float]]:
     mdp = load(name)
     largest = float(mdp.problem.value_limits[0])
     epsilons = [share * largest for share in options.shares if share > 0 or mdp.gap > 1e-6]
-    bounds = lower_bounds(mdp, epsilons, options.seconds)
+    bounds = bp.bounds.lower_bounds(mdp, epsilons, 0.05, max_seconds=options.seconds)
     for delta in options.deltas:
         for epsilon, bound in zip(epsilons, bounds, strict=True):
             yield {
@@ -102,7 +101,8 @@ def rows(name: str, options: argparse.Namespace) -> Iterator[dict[str, float]]:
                 "gss": gss_samples(mdp, epsilon, delta),
                 "tight": mean_samples(mdp, Tight(), epsilon, delta, options.seeds),
                 "adaptive": mean_samples(mdp, Adaptive(), epsilon, delta, options.seeds),
-                "lower": bound * binary_divergence(delta),
+                "sharp": mean_samples(mdp, Sharp(), epsilon, delta, options.seeds),
+                "lower": replace(bound, delta=delta).samples_lower_bound,
             }
 
 
@@ -114,7 +114,9 @@ def line(name: str, row: dict[str, float]) -> str:
     return (
         f"{name:20s} {row['delta']:<8g} {row['epsilon']:<5g} {row['gss']:9.2e} {row['tight']:9.2e} "
         f"{row['adaptive']:9.2e} {row['lower']:9.2e} {saving:9.1e}{_star(not saving >= 1000)} "
-        f"{against:7.1f}{_star(missed)} {share:6.2f}{_star(not share <= ADAPTIVE_LIMITS[name in UNEQUAL])}"
+        f"{against:7.1f}{_star(missed)} {share:6.2f}{_star(not share <= ADAPTIVE_LIMITS[name in UNEQUAL])} "
+        f"{row['sharp']:9.2e} {row['sharp'] / row['lower'] if row['lower'] > 0 else inf:8.1f} "
+        f"{min(row['tight'], row['adaptive']) / row['sharp']:7.2f}"
     )
 
 
@@ -125,7 +127,7 @@ def _star(missed: bool) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("instances", nargs="*", default=[*SMOKE, *CORE, *OTHERS, *UNEQUAL])
+    parser.add_argument("instances", nargs="*", default=[*SMOKE, *CORE, *OTHERS, *UNEQUAL, *BANDITS])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="for the lower bounds of an instance")
     parser.add_argument("--deltas", type=float, nargs="+", default=DELTAS)
@@ -133,7 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args([] if arguments is None else arguments)
     print(
         f"{'instance':20s} {'delta':8s} {'eps':5s} {'gss':>9s} {'tight':>9s} {'adaptive':>9s} {'lower':>9s} "
-        f"{'gss/tight':>10s} {'t/lower':>8s} {'a/tight':>7s}"
+        f"{'gss/tight':>10s} {'t/lower':>8s} {'a/tight':>7s} {'sharp':>10s} {'s/lower':>8s} {'saving':>7s}"
     )
     savings = []
     for name in options.instances:

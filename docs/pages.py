@@ -85,11 +85,13 @@ def algorithms() -> str:
         "# Algorithms",
         "What each asks of the problem and promises of the policy. "
         "How to choose: [Choose ε, δ and the algorithm](../../how-to/choose.md).",
-        "| name | setting | features | assumption | order of samples | constants |\n|---|---|---|---|---|---|",
+        "| name | setting | features | simulates | assumption | order of samples | constants |\n"
+        "|---|---|---|---|---|---|---|",
     ]
     for name, kind in ALGORITHMS.items():
         about = kind.about
-        cells = (about.setting, about.features, about.assumption or "none", about.complexity, about.constants)
+        needs = (about.setting, about.features, about.sampling, about.assumption or "none")
+        cells = (*needs, about.complexity, about.constants)
         parts[-1] += f"\n| [`{name}`](#{name}) | " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     for name, kind in ALGORITHMS.items():
         parts += [f"## {name}", f"*{kind.about.reference}.* It promises: {kind.about.guarantee}.", _documented(kind)]

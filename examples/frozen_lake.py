@@ -7,7 +7,7 @@ import bestpolicy as bp
 
 env = gymnasium.make("FrozenLake-v1", is_slippery=True)
 model = bp.GymSimulator(env, discount=0.9)
-result = bp.identify(model, epsilon=0.05, delta=0.1, algorithm="tight", seed=0)
+result = bp.identify(model, epsilon=0.05, delta=0.1, algorithm="sharp", seed=0)
 
 print(result.explanation)
 print(f"{result.samples} simulator calls in {result.seconds:.1f} s")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import gc
 import importlib
 import inspect
 import pkgutil
@@ -155,6 +156,7 @@ def test_the_way_of_a_run_is_short(tmp_path):
         if event == "call":
             seen.add(frame.f_code.co_filename)
 
+    gc.collect()  # what other tests have left would end, and be noted, in the midst of this run
     sys.setprofile(note)
     try:
         bp.identify(model, epsilon=0.5, delta=0.1, seed=1, algorithm="tight", store=tmp_path / "run.db")
@@ -165,8 +167,8 @@ def test_the_way_of_a_run_is_short(tmp_path):
     page = (DOCS / "explanation" / "architecture.md").read_text()
     section = page.split("## The way of one run")[1].split("\n## ")[0]
     assert walked == set(re.findall(r"`([\w/]+\.py)`", section))
-    assert len(walked) <= 40
-    assert len(mathematics) <= 18
+    assert len(walked) <= 41
+    assert len(mathematics) <= 19
 
 
 MATHEMATICS = {"algorithms", "stopping", "design", "planning.py", "estimation.py", "_numerics"}

@@ -149,7 +149,7 @@ NUMBERS = [
     (instances.tabular, {"transitions": np.ones((1, 2, 1)), "rewards": [[0.1, 0.2]]}, ["discount", "horizon"]),
     *(
         (family, {}, [name for name in inspect.signature(family).parameters if name not in ("name", "service_levels")])
-        for family in {instance.construct for instance in instances.catalogue()} | {instances.universal_mixture}
+        for family in dict.fromkeys([*(each.construct for each in instances.catalogue()), instances.universal_mixture])
     ),
 ]
 ARRAYS = [

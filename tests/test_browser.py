@@ -190,6 +190,8 @@ def test_it_looks_like_something_and_does_not_scroll_sideways(browser, folder, n
     show(browser, width, scheme)
     browser.get((folder / f"{name}.html").as_uri())
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    hidden = "return [...document.querySelectorAll('figure .scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert browser.execute_script(hidden) == 0  # all of every picture can be seen
     browser.execute_script("document.querySelector('figure').scrollIntoView()")
     picture = pixels(browser)
     background = np.median(picture)

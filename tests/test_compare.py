@@ -201,7 +201,7 @@ def test_json_round_trip(tmp_path):
 
     content = json.loads((tmp_path / "found.json").read_text(), parse_constant=refuse)
     assert content["format"] == "bestpolicy comparison"
-    assert content["version"] == 2
+    assert content["version"] == 3
     assert content["summary"] == [asdict(entry) for entry in found.summary]
     assert bp.Comparison.load(tmp_path / "found.json") == found
     found.save(tmp_path / "found.csv")
@@ -218,7 +218,8 @@ def test_files_of_the_first_version_open(tmp_path):
     assert found.settings["asked_epsilon"] == old["settings"]["epsilon"] == 0.3
     assert [row.epsilon for row in found.rows] == [row["certified_epsilon"] for row in old["rows"]]
     assert {row.asked_epsilon for row in found.rows} == {0.3}
-    assert [asdict(entry) for entry in found.summary] == [entry | {"price": None} for entry in old["summary"]]
+    new = {"price": None, "scope": "every state", "sampling": "pairs"}
+    assert [asdict(entry) for entry in found.summary] == [entry | new for entry in old["summary"]]
     assert "median calls" in bp.report.report_page(path)
 
     options = {**ASKED, "runs": 2, "store": tmp_path / "runs.db", "lower_bounds": False}

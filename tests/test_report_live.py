@@ -129,3 +129,17 @@ def test_the_command_serves_until_ctrl_c(tmp_path):
         assert errors == ""
     finally:
         process.kill()
+
+
+def test_readers_who_go_leave_no_traceback(tmp_path, capsys):
+    make_study(tmp_path / "run.db")
+    with Server(LivePage(tmp_path / "run.db")) as server:
+        for error in (BrokenPipeError(), ConnectionResetError(), TimeoutError(), ValueError("a mistake of ours")):
+            try:
+                raise error
+            except Exception:
+                server.handle_error(None, ("127.0.0.1", 1))
+    said = capsys.readouterr().err
+    assert "a mistake of ours" in said
+    assert "Broken" not in said
+    assert "Reset" not in said

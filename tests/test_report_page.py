@@ -278,7 +278,7 @@ def listed(studies) -> dict[str, float | None]:
         ("sample budget spent", "The budget of simulator calls is spent. About", True),
         ("finished without a guarantee", "this algorithm proves nothing of its policy", False),
         ("fixed budget", "This policy is within 1 of optimal", False),
-        ("gave up", "two actions may be tied", False),
+        ("gave up", "has made all samples of its plan without a proof", False),
     ],
 )
 def test_pages_of_studies_of_all_kinds(studies, listed, name, said, resumes, request):
@@ -556,7 +556,7 @@ def test_a_comparison_tells_of_failures_and_of_what_is_missing():
 @pytest.mark.parametrize(
     ("change", "words_"),
     [
-        ({"version": 3}, "version 3"),
+        ({"version": 4}, "version 4"),
         ({"rows": 3}, "'rows' must be a list"),
         ({"settings": None}, "'settings' must be"),
         ({"rows": [{"algorithm": "a"}]}, "entry 0 of 'rows' lacks 'asked_epsilon'"),

@@ -12,12 +12,13 @@ import pytest
 from scipy.sparse import csr_array, issparse
 
 import bestpolicy as bp
-from bestpolicy import planning, samples
+from bestpolicy import planning
 from bestpolicy.algorithms import GSS, Request
 from bestpolicy.diagnostics.assumptions import check_features
 from bestpolicy.instances import garnet
 from bestpolicy.instances.loading import load_arrays
 from bestpolicy.problem.files import from_file, to_bytes
+from bestpolicy.samples import tally as tallies
 from bestpolicy.stopping import Check
 from bestpolicy.study.journal import tally_from_bytes, tally_to_bytes
 
@@ -172,10 +173,10 @@ def test_sums_of_cells_are_sums_of_tables_to_the_last_bit(clock, monkeypatch):
         assert bits(total) == bits(one_by_one) == bits(stored)
         return [bits(tally) for tally in results]
 
-    monkeypatch.setattr(samples, "_SMALL", 2**40)
+    monkeypatch.setattr(tallies, "_SMALL", 2**40)
     as_tables = sums()
-    monkeypatch.setattr(samples, "_SMALL", -1)
-    monkeypatch.setattr(samples, "_CHUNK", 100)
+    monkeypatch.setattr(tallies, "_SMALL", -1)
+    monkeypatch.setattr(tallies, "_CHUNK", 100)
     assert sums() == as_tables
 
 

@@ -80,7 +80,7 @@ def test_nonsense_elsewhere(tmp_path):
     result = bp.identify(simulator, epsilon=0.5, delta=0.1, seed=0)
     for act, message in (
         (lambda: bp.drive(3, simulator), "study must be a Study"),
-        (lambda: bp.drive(study, 3), "model must have a `problem`"),
+        (lambda: bp.drive(study, 3), "model must be a function, .* or have a `problem`"),
         (lambda: study.tell(3, tally), "3 was never asked"),
         (lambda: study.tell(bp.Query(0, query.pulls, 5), tally), "was never asked"),
         (lambda: study.tell(query, 3), "must be a Tally"),

@@ -24,8 +24,16 @@ from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import Problem, Units
 from bestpolicy.run import drive, identify
-from bestpolicy.samples import Pulls, Tally
-from bestpolicy.simulators import CallableSimulator, ExactSimulator, GenerativeModel, GymSimulator
+from bestpolicy.samples import Episodes, Pulls, Tally
+from bestpolicy.simulators import (
+    CallableSimulator,
+    ExactSimulator,
+    ForwardModel,
+    GenerativeModel,
+    GymSimulator,
+    NamedSimulator,
+    ResetSimulator,
+)
 from bestpolicy.stopping import Check
 from bestpolicy.study import Outcome, Query, Result, Study, rescue, studies
 from bestpolicy.verification import Verification, verify
@@ -38,18 +46,22 @@ __all__ = [
     "Check",
     "Comparison",
     "ConvergenceError",
+    "Episodes",
     "Estimate",
     "Evaluation",
     "ExactSimulator",
+    "ForwardModel",
     "GenerativeModel",
     "GymSimulator",
     "InvalidInput",
     "LinearMDP",
+    "NamedSimulator",
     "Outcome",
     "Plan",
     "Problem",
     "Pulls",
     "Query",
+    "ResetSimulator",
     "Result",
     "SimulatorError",
     "StoreError",

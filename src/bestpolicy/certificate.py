@@ -2,11 +2,14 @@
 
 A certificate is one JSON file:
 
-- ``problem``: features (of a large table only its size), mask, discount or horizon, and their fingerprint;
+- ``problem``: features (of a large table only its size), mask, discount or horizon, ends and what they pay, if there
+  are any, and their fingerprint;
 - ``claim``: the policy, the certified and the asked ε, δ, the theorem; the start, if the claim is about one only;
 - ``proof``: the sums over samples that the theorem looks at, the coordinates and the design of the run, and what had to
   be fixed before the samples (the prior; for Theorems P and F the function V; which share of δ it may spend). For
-  Theorem U the lag as it was fixed, the samples since, and after how many units of them the look was;
+  Theorem U the lag as it was fixed, the samples since, and after how many units of them the look was; for Theorem O
+  limits of what rewards sum to, whether steps are alike, all episodes, the policy's own among them, and the
+  squares of their returns;
 - ``run``: algorithm, parameters, seed, samples, versions; ``attempts``, the number of studies of this problem that the
   store held: with several, δ holds for each of them and not for the best of them; and, if the study keeps one, the
   ``chain`` of hashes over all that its file holds: ``root``, ``head`` and the number of ``rows``;
@@ -36,6 +39,7 @@ from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import write_file
 from bestpolicy.problem.units import Units
+from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.verification import verify_text
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from bestpolicy.study import Result
     from bestpolicy.study.settings import Settings
 
+_WITHOUT_ENDS = 2  # version that programs without an idea of ends can read
 _LARGE = 2**20  # features of a table from which on only its size is written
 
 
@@ -70,6 +75,8 @@ class Origin:
         Returns what proves the last check, where that is not kept: of a study that had ended when it was resumed.
     chain : dict, optional
         Root, head and number of rows of the study's journal in that file.
+    measured : callable
+        Returns all samples together; None if there are none.
     """
 
     problem: Problem
@@ -79,6 +86,7 @@ class Origin:
     own_samples: int = 0
     prove: Callable[[], Proof | None] | None = None
     chain: dict[str, Any] | None = None
+    measured: Callable[[], Tally | None] = lambda: None
 
 
 def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:
@@ -94,7 +102,12 @@ def write_certificate(result: Result, path: str | os.PathLike[str]) -> None:
     text = _text(make_certificate(result))
     verification = verify_text(text, limit_gb=inf)  # this file is our own
     own = verification.recomputed_epsilon
-    if own is not None and own > result.epsilon and not verification.valid and verification.theorem in ("U", "U-E"):
+    if (
+        own is not None
+        and own > result.epsilon
+        and not verification.valid
+        and verification.theorem in ("U", "U-E", "UD")
+    ):
         text = _text(
             make_certificate(result, own)
         )  # two programs differ in when they stop refining: state what both say
@@ -122,18 +135,19 @@ def make_certificate(result: Result, epsilon: float | None = None) -> dict[str, 
     if proof is None or origin is None:
         raise InvalidInput(
             f"algorithm {result.algorithm!r} does not say what proves its answer, so there is no certificate to save. "
-            "Use gss, gss-e, tight, adaptive or sharp."
+            "Use gss, gss-e, tight, adaptive, sharp or forward."
         )
     stated = result.epsilon if epsilon is None else max(result.epsilon, epsilon)
     problem, settings, theorem = origin.problem, origin.settings, proof.theorem
     document = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if len(problem.ends) else _WITHOUT_ENDS,
         "problem": {
             **_features(problem),
             "mask": None if problem.mask.all() else _encoded(problem.mask, "|b1"),
             "discount": problem.discount,
             "horizon": problem.horizon,
+            **_ends(problem),
             "fingerprint": problem.fingerprint,
             "labels": _labels(settings.units, problem),
         },
@@ -147,7 +161,7 @@ def make_certificate(result: Result, epsilon: float | None = None) -> dict[str, 
             "reward_offset": settings.units.reward_offset,
             "theorem": theorem,
             "rule": rule_name(theorem, problem.horizon is not None, stated),
-            **_start(settings.start if theorem == "U" else None, problem.states),
+            **_start(settings.start if theorem in ("U", "O") else None, problem.states),
         },
         "proof": _proof(problem, proof, settings.parameters),
         "run": {
@@ -162,7 +176,7 @@ def make_certificate(result: Result, epsilon: float | None = None) -> dict[str, 
             "versions": versions(),
             **({} if origin.chain is None else {"chain": origin.chain}),
         },
-        "assumptions": _assumptions(proof, settings.units.reward_scale),
+        "assumptions": _assumptions(proof, settings.units.reward_scale, len(problem.ends)),
     }
     return document | {"sha256": digest(document)}
 
@@ -171,15 +185,29 @@ def _features(problem: Problem) -> dict[str, Any]:
     """The features; of a large table, in which every pair has a coordinate of its own, only its size."""
     states, actions = problem.mask.shape
     if problem.mask.size * problem.dimension >= _LARGE and problem.is_tabular:
-        table = Case(np.zeros((states, actions, 0)), problem.mask, problem.discount, problem.horizon)
+        table = Case(
+            np.zeros((states, actions, 0)),
+            problem.mask,
+            problem.discount,
+            problem.horizon,
+            ends=problem.ends,
+            end_reward=problem.end_reward,
+        )
         if table.fingerprint == problem.fingerprint:
             return {"tabular": {"states": states, "actions": actions}}
     return {"features": _encoded(problem.features, "<f8")}
 
 
-def _start(start: int | tuple[float, ...] | None, states: int) -> dict[str, Any]:
+def _ends(problem: Problem) -> dict[str, Any]:
+    """The states in which the process is over, and what each step pays there; nothing if there are none."""
+    if not len(problem.ends):
+        return {}
+    return {"ends": {"states": _encoded(problem.ends, "<i8"), "reward": problem.end_reward}}
+
+
+def _start(start: int | tuple[float, ...] | str | None, states: int) -> dict[str, Any]:
     """The distribution over states that the claim is about; nothing if it is about every state."""
-    if start is None:
+    if start is None or isinstance(start, str):
         return {}
     return {"start": _encoded(start if isinstance(start, tuple) else np.eye(1, states, start)[0], "<f8")}
 
@@ -203,11 +231,58 @@ def _table_proof(proof: Proof, states: int) -> dict[str, Any]:
     }
 
 
+def _episodes_proof(proof: Proof) -> dict[str, Any]:
+    """Theorem O: what was known beforehand, all episodes, and the policy's own."""
+    fixed, fresh = proof.fixed, proof.fresh
+    assert fixed is not None
+    assert fresh is not None
+    own = fresh["own"]
+    return {
+        "limits": _encoded(fixed["limits"], "<f8"),
+        "stationary": fixed["stationary"],
+        "policy": {
+            "number": fresh["number"],
+            "squares": own.squared_returns,
+            "forfeited": own.followed.forfeited,
+            "samples": _visits(own),
+        },
+        "samples": _visits(fresh["tally"]),
+    }
+
+
+def _visits(tally: Tally) -> dict[str, Any]:
+    """The steps of episodes that have an outcome, and those that broke one off."""
+    return {
+        "pairs": _encoded(tally.pairs, "<i8"),
+        "cells": _encoded(tally.cells, "<i8"),
+        "counts": _encoded(tally.counts, "<i8"),
+        "rewards": _encoded(tally.rewards, "<f8"),
+        "broken": _encoded(tally.followed.broken, "<i8"),
+    }
+
+
+def _dense_proof(proof: Proof) -> dict[str, Any]:
+    """Theorems I and UD: what their lag has fixed, and each batch since with what was fixed before it."""
+    assert proof.fixed is not None
+    assert proof.fresh is not None
+    whole = ("favourite", "planned", "cells", "counts")
+
+    def written(fields: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: _encoded(value, "<i8" if name in whole else "<f8") if isinstance(value, np.ndarray) else value
+            for name, value in fields.items()
+        }
+
+    return {"lag": written(proof.fixed), "batches": [written(batch) for batch in proof.fresh["batches"]]}
+
+
 def _proof(problem: Problem, proof: Proof, parameters: dict[str, Any]) -> dict[str, Any]:
     if proof.theorem == "no choice":
         return {}
     if proof.theorem == "U":
         return _table_proof(proof, problem.states)
+    if proof.theorem == "O":
+        return _episodes_proof(proof)
     features, tolerance = problem.pair_features, parameters.get("design_tolerance", 1e-3)
     design = proof.design or g_optimal_design(features, tolerance=tolerance)
     transform = whiten(features, design).transform if proof.transform is None else proof.transform
@@ -220,12 +295,14 @@ def _proof(problem: Problem, proof: Proof, parameters: dict[str, Any]) -> dict[s
     if proof.past is None or proof.past.prior is None:
         return shared
     past, prior, span = proof.past, proof.past.prior, proof.value_span
+    shared["prior"] = {
+        "base": _encoded(prior.base, "<f8"),
+        "capacity": prior.capacity,
+        "shares": _encoded(prior.shares, "<f8"),
+    }
+    if proof.fixed is not None:
+        return shared | _dense_proof(proof)
     return shared | {
-        "prior": {
-            "base": _encoded(prior.base, "<f8"),
-            "capacity": prior.capacity,
-            "shares": _encoded(prior.shares, "<f8"),
-        },
         "lag_share": parameters.get("lag_share", 0.0),
         "lag": {"number": past.number, "started": past.started} if past.number else None,
         "value_span": span if isfinite(span) else None,
@@ -254,14 +331,18 @@ def _samples(proof: Proof) -> dict[str, Any]:
     }
 
 
-def _assumptions(proof: Proof, reward_scale: float) -> list[dict[str, Any]]:
+def _assumptions(proof: Proof, reward_scale: float, ends: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"assumption": assumption, "checked": True} for assumption in CHECKED]
     found += [
         {"assumption": "transition probabilities and mean rewards are linear in the features", "checked": False},
         {"assumption": "samples are independent given the sampled pairs", "checked": False},
     ]
+    if ends:
+        found.append({"assumption": f"in {ends:,} of the states the process is over", "checked": False})
     if proof.theorem == "no choice":
         return found
+    if proof.theorem == "O":
+        return found + [{"assumption": text, "checked": False} for text in _known_of_episodes(proof)]
     if proof.fixed is not None:
         return found + [
             {"assumption": assumption, "checked": False}
@@ -285,6 +366,23 @@ def _assumptions(proof: Proof, reward_scale: float) -> list[dict[str, Any]]:
     if isfinite(proof.value_span) and proof.theorem == "T":
         before.append(f"optimal values differ by at most {proof.value_span * reward_scale:g} between states")
     return found + [{"assumption": assumption, "checked": False} for assumption in before]
+
+
+def _known_of_episodes(proof: Proof) -> list[str]:
+    """What Theorem O takes for granted."""
+    assert proof.fixed is not None
+    assert proof.fresh is not None
+    known = [
+        "δ was fixed before sampling",
+        f"the policy was named as number {proof.fresh['number']}, before the episodes that count for its value, and "
+        "all of its own since do",
+    ]
+    if proof.fixed["stationary"]:
+        known.append("the environment behaves alike at every step")
+    limits = proof.fixed["limits"]
+    if (limits < np.arange(len(limits), 0, -1)).any():
+        known.append(f"the rewards of an episode never sum to more than {float(limits[0]):g}, in units in [0, 1]")
+    return known
 
 
 def _encoded(array: Any, dtype: str) -> dict[str, Any]:

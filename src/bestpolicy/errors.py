@@ -55,12 +55,16 @@ class SimulatorError(BestPolicyError):
         What the failed call had measured before it failed. `Study.tell` accepts it, so nothing is lost.
     study : Study or None
         The study that was running, with everything measured so far (what `partial` holds included).
+    final : bool
+        Whether the simulator broke a promise that the guarantee rests on, such as the range of its rewards: what it
+        said is not to be had by trying again.
     """
 
     def __init__(self, message: str, partial: Tally | None = None) -> None:
         super().__init__(message)
         self.partial = partial
         self.study: Study | None = None
+        self.final = False
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -7,14 +7,15 @@ algorithms use it to say how good the policy that came out really is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from os import PathLike
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csc_array, csr_array, issparse
+from scipy.sparse import csc_array, csr_array, issparse, vstack
 
 from bestpolicy._numerics.arrays import (
     LARGEST_TABLE,
@@ -26,7 +27,7 @@ from bestpolicy._numerics.arrays import (
     as_floats,
     as_numbers,
 )
-from bestpolicy._numerics.inputs import number, of_type
+from bestpolicy._numerics.inputs import choice, number, of_type
 from bestpolicy._numerics.reproducible import ordered_product
 from bestpolicy.diagnostics.assumptions import check_features, check_model, require
 from bestpolicy.errors import InvalidInput
@@ -34,8 +35,35 @@ from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import read_arrays, write_arrays
 from bestpolicy.problem.problem import HUGE
+from bestpolicy.problem.units import Units
 
+_EXACT = 1e-9  # what is known of ends is known exactly, but for rounding
 _KEPT_ENTRIES = 2_000_000  # of a table of transition probabilities: larger ones are made anew where they are needed
+
+
+Layout = Literal["quantecon", "mdptoolbox"]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What is best in a model that is known, in the units of its rewards.
+
+    Attributes
+    ----------
+    policy : int array (S,) or (H, S)
+        Optimal.
+    values : array (S,) or (H, S)
+        V*.
+    q_values : array (S, A) or (H, S, A)
+        Q*; -inf where the action is not allowed.
+    error_bound : float
+        What rounding may have done to the values, at most.
+    """
+
+    policy: IntArray
+    values: FloatArray
+    q_values: FloatArray
+    error_bound: float
 
 
 class LinearMDP:
@@ -56,20 +84,34 @@ class LinearMDP:
         of_type("problem", problem, Problem)
         self.theta, self._mu = stage_parameters(problem, theta, mu)
         self.name = str(name)
+        self.units = Units()
         require(check_features(problem) + check_model(problem, self.theta, self._mu))
+        _require_ends(problem, self.theta, self._mu)
 
     @classmethod
     def from_table(
         cls,
         transitions: Any,
         rewards: ArrayLike,
-        *,
         discount: float | None = None,
+        *,
         horizon: int | None = None,
         mask: ArrayLike | None = None,
+        ends: ArrayLike = (),
+        layout: Layout = "quantecon",
+        reward_range: tuple[float, float] = (0.0, 1.0),
         name: str = "table",
     ) -> LinearMDP:
         """Return the model of a table; it takes memory for the transitions that are possible alone.
+
+        What is known need not be sampled: `solve` says what is best.
+
+        >>> import numpy as np
+        >>> stay, swap = np.eye(2), np.eye(2)[::-1]
+        >>> table = LinearMDP.from_table([stay, swap], np.array([[0, -1], [5, -1]]), 0.5, layout="mdptoolbox",
+        ...                              reward_range=(-1, 5))
+        >>> table.solve().policy.tolist(), table.solve().values.round(9).tolist()
+        ([1, 0], [4.0, 10.0])
 
         Parameters
         ----------
@@ -77,27 +119,56 @@ class LinearMDP:
             Probabilities of the next state. An episodic model may have H of them, as a sequence or as an array with a
             leading axis; one is the same at every step.
         rewards : array (S, A), or (H, S, A)
-            Mean rewards in [0, 1].
+            Mean rewards, in `reward_range`.
         discount, horizon
             Exactly one of them.
         mask : bool array (S, A), optional
             True where the action is allowed. Rows of other pairs are ignored.
+        ends : sequence of int, optional
+            States in which the process is over, and pays nothing any more. What the table says of them is ignored.
+        layout : {"quantecon", "mdptoolbox"}
+            The second is that of pymdptoolbox: transitions (A, S, S), or A matrices (S, S), sparse or not; rewards
+            (S, A), (S,), or by next state (A, S, S).
+        reward_range : (low, high)
+            Rewards are mapped from there into [0, 1]. `solve` answers in your units; all else is about the model with
+            rewards in [0, 1].
         name : str, optional
             Shown in reports.
         """
+        choice("layout", layout, ("quantecon", "mdptoolbox"))
+        if layout == "mdptoolbox":
+            transitions, rewards = _from_mdptoolbox(transitions, rewards)
         means = as_numbers("rewards", rewards).astype(np.float64)
         if means.ndim not in (2, 3) or 0 in means.shape or (means.ndim == 3 and horizon is None):
             raise InvalidInput(f"rewards must have shape (S, A), or (H, S, A) if episodic. Got {means.shape} instead.")
-        problem = Problem.tabular(*means.shape[-2:], discount=discount, horizon=horizon, mask=mask)
+        problem = Problem.tabular(*means.shape[-2:], discount=discount, horizon=horizon, mask=mask, ends=ends)
         if means.ndim == 3 and len(means) != problem.stages:
             raise InvalidInput(f"rewards must be of {problem.stages} steps, the horizon. Got {len(means)} instead.")
-        theta = means.reshape(-1, problem.mask.size)[:, problem.pairs]
+        units = Units.of_range(reward_range)
+        problem = problem.in_units(units)
+        theta = (means.reshape(-1, problem.mask.size)[:, problem.open_pairs] - units.reward_offset) / units.reward_scale
+        rows = [csr_array(step)[problem.open_pairs] for step in _step_tables(transitions, problem)]
+        if len(problem.ends):
+            over = csr_array(([1.0], ([0], problem.ends[-1:])), shape=(1, problem.states))
+            theta = np.pad(theta, ((0, 0), (0, 1)), constant_values=problem.end_reward)
+            rows = [csr_array(vstack([step, over])) for step in rows]
         if horizon is not None:
             theta = np.broadcast_to(theta, (problem.stages, problem.dimension))
-        rows = [csr_array(step)[problem.pairs] for step in _step_tables(transitions, problem)]
         mu = tuple(step.T for step in rows)
-        return cls(
+        model = cls(
             problem, theta=theta if horizon is not None else theta[0], mu=mu * (problem.stages // len(mu)), name=name
+        )
+        model.units = units
+        return model
+
+    def solve(self) -> Solution:
+        """Return what is best, exactly but for rounding; values are in the units of the rewards that were given."""
+        scale, offsets = self.units.reward_scale, self.units.reward_offset * self.problem.value_limits
+        return Solution(
+            policy=self.policy,
+            values=self._unstaged(scale * self.plan.values + offsets[:, None]),
+            q_values=self._unstaged(scale * self.plan.q_values + offsets[:, None, None]),
+            error_bound=scale * self.plan.error_bound,
         )
 
     @property
@@ -263,7 +334,7 @@ class LinearMDP:
         return self._unstaged(np.where(problem.mask, variances, 0.0))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to an ``.npz`` file (plain arrays, never pickled)."""
+        """Write the model, with rewards in [0, 1], to an ``.npz`` file (plain arrays, never pickled)."""
         mu = self._mu if isinstance(self._mu, tuple) else self._unstaged(self._mu)
         write_arrays(path, self.problem, theta=self._unstaged(self.theta), mu=mu)
 
@@ -287,6 +358,38 @@ class LinearMDP:
 
     def _unstaged(self, array: Array) -> Array:
         return array if self.problem.horizon is not None else cast(Array, array[0])
+
+
+def _require_ends(problem: Problem, theta: FloatArray, mu: Any) -> None:
+    """Raise InvalidInput unless ends are what the problem says: they stay, and pay what it says."""
+    if not len(problem.ends):
+        return
+    last, paid = problem.dimension - 1, theta[:, -1]
+    off = float(paid[np.abs(paid - problem.end_reward).argmax()])
+    stays = min(float(step[[problem.ends[-1]]][:, [last]].sum()) for step in mu)
+    if abs(off - problem.end_reward) > _EXACT or abs(stays - 1) > _EXACT:
+        raise InvalidInput(
+            f"the last coordinate of theta and mu, that of the ends, must pay {problem.end_reward:g} and lead to state "
+            f"{problem.ends[-1]}, the last of them. Got a reward of {off:g} and probability {stays:g}."
+        )
+
+
+def _from_mdptoolbox(transitions: Any, rewards: Any) -> tuple[Any, Any]:
+    """Return transitions (S·A, S) and mean rewards (S, A) from the layout of pymdptoolbox."""
+    matrices = [csr_array(matrix) if issparse(matrix) else as_numbers("transitions", matrix) for matrix in transitions]
+    states = matrices[0].shape[-1] if matrices and matrices[0].ndim else 0
+    if not matrices or any(matrix.shape != (states, states) for matrix in matrices):
+        found = [matrix.shape for matrix in matrices[:3]]
+        raise InvalidInput(f"transitions must be one matrix (S, S) for each action, (A, S, S). Got {found} instead.")
+    by_action = not issparse(rewards) and len(rewards) == len(matrices)
+    if by_action and all(issparse(paid) or np.ndim(paid) == 2 for paid in rewards):
+        products = zip(matrices, rewards, strict=True)
+        means = [np.asarray((csr_array(matrix) * csr_array(paid)).sum(axis=1)).ravel() for matrix, paid in products]
+        rewards = np.column_stack(means)
+    elif np.ndim(rewards) == 1:
+        rewards = np.repeat(as_numbers("rewards", rewards)[:, None], len(matrices), axis=1)
+    order = np.arange(states * len(matrices)).reshape(len(matrices), states).T.ravel()
+    return vstack([csr_array(matrix) for matrix in matrices], format="csr")[order], rewards
 
 
 def _distributions(features: FloatArray, mu: FloatArray) -> FloatArray:
@@ -379,4 +482,4 @@ def stage_parameters(problem: Problem, theta: ArrayLike, mu: Any) -> tuple[Float
     return staged[0], _sparse_parameters(problem, mu) if sparse else staged[1]
 
 
-__all__ = ["LinearMDP"]
+__all__ = ["LinearMDP", "Solution"]

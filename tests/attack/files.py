@@ -419,7 +419,7 @@ def _tally(change: Callable[[bp.Tally], dict[str, Any]], which: int = 0) -> Call
         cells = np.flatnonzero(forged["next_counts"])
         known = {"shape": forged["next_counts"].shape, "pairs": forged["pairs"], "cells": cells}
         known |= {"counts": forged["next_counts"].ravel()[cells], "rewards": forged["next_rewards"].ravel()[cells]}
-        known["squared_rewards"] = forged["squared_rewards"]
+        known |= {"squared_rewards": forged["squared_rewards"], "followed": bp.Tally.followed}
         return content[:16] + tally_to_bytes(SimpleNamespace(**known))  # type: ignore[arg-type]
 
     return _row("answer", changed, which)

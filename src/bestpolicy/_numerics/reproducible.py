@@ -48,6 +48,14 @@ def steady(values: FloatArray) -> FloatArray:
     return rounded
 
 
+def steady_above(value: float) -> float:
+    """Round to nine digits, upwards: a unit of the last digit or two are added first, and half of one is lost at most.
+
+    (To round a number such as 1 up as it is would hang on its last bit.)
+    """
+    return float(steady(np.array(value * (1 + 2.0 ** (1 - _SIGNIFICANT_BITS)))))
+
+
 def grid_shares(weights: FloatArray, step: float) -> FloatArray:
     """Round shares to whole multiples of a power of two of at most `step`, and let them sum to 1 again."""
     units = np.rint(weights * 2.0 ** ceil(-log2(step)))

@@ -13,17 +13,28 @@ from typing import Any
 
 from bestpolicy._numerics.inputs import shown
 from bestpolicy.algorithms.adaptive import Adaptive
+from bestpolicy.algorithms.forward import Forward
 from bestpolicy.algorithms.gss import GSS, GSSE
 from bestpolicy.algorithms.peers.action_elimination import ActionElimination
+from bestpolicy.algorithms.peers.bpi_ucbvi import BPIUCBVI
+from bestpolicy.algorithms.peers.bpi_ucrl import BPIUCRL
 from bestpolicy.algorithms.peers.klb_ts import KLBTS
 from bestpolicy.algorithms.peers.lavi import LAVI
 from bestpolicy.algorithms.peers.linear_plug_in import LinearPlugIn
 from bestpolicy.algorithms.peers.lspi_g import LSPIG
+from bestpolicy.algorithms.peers.lsvi_ucb import LSVIUCB
+from bestpolicy.algorithms.peers.lsvi_ucb_no_guarantee import LSVIUCBNoGuarantee
+from bestpolicy.algorithms.peers.mdp_nas import MDPNaS
 from bestpolicy.algorithms.peers.oppq import OPPQ
+from bestpolicy.algorithms.peers.pedel import PEDEL
 from bestpolicy.algorithms.peers.phased_q import PhasedQ
 from bestpolicy.algorithms.peers.plug_in import PlugIn
 from bestpolicy.algorithms.peers.plug_in_no_guarantee import PlugInNoGuarantee
 from bestpolicy.algorithms.peers.ppq import PPQ
+from bestpolicy.algorithms.peers.rflin import RFLIN
+from bestpolicy.algorithms.peers.ucfh import UCFH
+from bestpolicy.algorithms.peers.uclk import UCLK
+from bestpolicy.algorithms.peers.ucrl_vtr import UCRLVTR
 from bestpolicy.algorithms.peers.vqvi import VQVI
 from bestpolicy.algorithms.protocol import About, Algorithm, Remembered, Request, Run, Task, check_times
 from bestpolicy.algorithms.sharp import Sharp
@@ -39,6 +50,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         Tight,
         Adaptive,
         Sharp,
+        Forward,
         PPQ,
         OPPQ,
         LSPIG,
@@ -50,6 +62,16 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         PlugInNoGuarantee,
         VQVI,
         KLBTS,
+        LSVIUCB,
+        LSVIUCBNoGuarantee,
+        UCRLVTR,
+        RFLIN,
+        PEDEL,
+        BPIUCRL,
+        BPIUCBVI,
+        UCFH,
+        UCLK,
+        MDPNaS,
     )
 }
 
@@ -122,19 +144,30 @@ def _listed(value: Any) -> Any:
 
 __all__ = [
     "ALGORITHMS",
+    "BPIUCBVI",
+    "BPIUCRL",
     "GSS",
     "GSSE",
     "KLBTS",
     "LAVI",
     "LSPIG",
+    "LSVIUCB",
     "OPPQ",
+    "PEDEL",
     "PPQ",
+    "RFLIN",
+    "UCFH",
+    "UCLK",
+    "UCRLVTR",
     "VQVI",
     "About",
     "ActionElimination",
     "Adaptive",
     "Algorithm",
+    "Forward",
+    "LSVIUCBNoGuarantee",
     "LinearPlugIn",
+    "MDPNaS",
     "PhasedQ",
     "PlugIn",
     "PlugInNoGuarantee",

@@ -40,6 +40,7 @@ _LARGEST_WEIGHT = 16.0
 _READY = 0.05  # share of what is asked from which on directions count as known
 _STEP = 1 / 64  # what shares (of the average one) and weights are rounded to
 _CROWD = 2000  # samples a dimension from which on the linear term of Bernstein's inequality is small
+_WORST_GAP = 1.0  # of a design that is used: twice the samples of the best one
 _QUIET = 0.15  # variances below this share of the largest do not count as smaller
 
 
@@ -83,12 +84,14 @@ class Adaptive(Tight):
         if not ready or samples < self.redesign_ratio * sampling.designed:
             return sampling
         focused = focused_allocation(terms.problem, evidence, verdict, terms.epsilon)
+        if focused is None:
+            return replace(sampling, designed=samples)
         allocation = self.exploration * sampling.everywhere + (1 - self.exploration) * focused
         return sampling.redirected(allocation, regression_weights(evidence, verdict), samples)
 
 
-def focused_allocation(whitened: Problem, evidence: Evidence, verdict: Verdict, epsilon: float) -> FloatArray:
-    """Shares (stages, K) that resolve the gaps fastest, as far as the present estimates tell.
+def focused_allocation(whitened: Problem, evidence: Evidence, verdict: Verdict, epsilon: float) -> FloatArray | None:
+    """Shares (stages, K) that resolve the gaps fastest, as far as the present estimates tell; None if none were found.
 
     Parameters
     ----------
@@ -104,6 +107,8 @@ def focused_allocation(whitened: Problem, evidence: Evidence, verdict: Verdict, 
     sampled = whitened.features.reshape(-1, whitened.dimension)[evidence.tally.pairs]
     directions = critical_directions(whitened, verdict, epsilon)
     design = transductive_design(sampled / deviations[:, :, None], directions, tolerance=0.1)
+    if not design.gap <= _WORST_GAP:  # what is sampled now may well be better
+        return None
     return grid_shares(design.weights, _STEP / len(design.weights)).reshape(deviations.shape)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.design import Design, g_optimal_design
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Pulls, Tally, Wanted
 from bestpolicy.stopping import Check
 
 MAX_ROUNDS = 10**16  # counts stay exact in float64, and no simulator will ever get there
@@ -25,17 +25,24 @@ class Request:
 
     Attributes
     ----------
-    pulls : Pulls
+    wanted : Pulls or Episodes
+        Pairs to simulate, or episodes of a policy.
     check : Check, optional
         Its latest look at the data.
     decided : dict
-        What else it has fixed before these pulls are simulated, and must not work out again when the run is resumed:
+        What else it has fixed before this is simulated, and must not work out again when the run is resumed:
         arrays, numbers and texts, nested as need be. The file of the study keeps it.
     """
 
-    pulls: Pulls
+    wanted: Wanted
     check: Check | None = None
     decided: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def pulls(self) -> Pulls:
+        """The pairs to simulate, where it is pairs."""
+        assert isinstance(self.wanted, Pulls)
+        return self.wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +116,8 @@ class About:
         Who proposed it.
     writes_certificates : bool
         Whether its checks carry what a certificate needs (`Check.proof`).
+    sampling : {"pairs", "episodes", "one trajectory"}
+        What it asks a simulator for. Those that follow trajectories claim something of the start only (`Task.start`).
     """
 
     setting: str
@@ -119,6 +128,7 @@ class About:
     constants: str
     reference: str
     writes_certificates: bool = False
+    sampling: str = "pairs"
 
 
 class Algorithm(Protocol):

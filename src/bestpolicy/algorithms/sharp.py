@@ -1,15 +1,17 @@
-"""sharp: certificates for tables at a fraction of the samples, by testing one number.
+"""sharp: certificates at a fraction of the samples, by testing few numbers; this is its course on tables.
 
     sample every pair a few times
     repeat
         plan a lag from the past (`table_plan`): a policy, counts, a template, bets
-        if it is much larger than the past: sample in its proportions, and plan again
+        if it is much larger than the past: sample in its proportions, and plan again; if a rehearsal says that these
+            samples can certify some coarse ε, they are a lag by themselves, with one look
         else repeat: sample in exactly its proportions and look (Theorem U), until ε is certified or there is no hope
     until the certified ε is at most the asked one
 
-The e-th lag that looks spends 0.65·0.35^(e-1)·δ, which sums to δ; its looks are free. Every look states an ε that
-holds, all of them together with probability 1 - δ, so a run may be stopped at any moment and has the best of them. The
-claim is about every state, or about one start (a state or a distribution); plans make little use of that yet.
+Lag number e spends 0.65·0.35^(e-1)·δ, which sums to δ; its looks are free. No two lags have the same number: those for
+the asked ε have numbers 1, 2, 3, 6, 8, 10, …, early ones have 4, 5, 7, 9, 11, …, so that what they spend is hardly
+missed. Every look states an ε that holds, all of them together with probability 1 - δ, so a run may be stopped at any
+moment and has the best of them. The claim is about every state, or about one start (a state or a distribution).
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Request, Run, Task
-from bestpolicy.algorithms.table_plan import hopeless, plan_lag
+from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Remembered, Request, Run, Task
+from bestpolicy.algorithms.sharp_dense import DenseCourse
+from bestpolicy.algorithms.table_plan import EarlyLag, hopeless, plan_lag
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
@@ -30,23 +33,34 @@ from bestpolicy.stopping.tables.lag import PLANNED, Lag
 from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
-_FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for the first lag that looks, and of what is left for each later one
+_FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what is left for each later number
+_SMALLEST = 4  # (stage, pair)s of a table up to which Theorem I needs fewer samples: half as many, if there are 4
 _RULE = {False: "Theorem U", True: "Theorem U-E"}  # discounted, episodic
+
+
+def number_of(place: int, early: bool) -> int:
+    """Return the number of the first, second, … lag for the asked ε, or of the first, second, … early one."""
+    return (4 if place == 1 else 2 * place + 1) if early else place if place <= 3 else 2 * place - 2
+
+
+def share_of(number: int) -> float:
+    """Return the share of δ that a lag may spend."""
+    return _FIRST_SHARE * _NEXT_SHARE ** (number - 1)
 
 
 @dataclass(frozen=True)
 class Sharp:
-    """Theorem U for problems whose pairs share no features: the loss of one policy is one number, and tested as one."""
+    """Theorem U for tables, Theorems I and UD for features: what a policy may lose is tested as few numbers."""
 
     name: ClassVar[str] = "sharp"
     about: ClassVar[About] = About(
         setting="discounted or episodic",
-        features="tabular",
+        features="linear",
         assumption="",
         guarantee="an ε for the policy at every check, and within the asked ε of optimal in every state at the end",
         complexity="Σ_k l·v_k·|y_k|²/tol² to first order, l = log(1/δ) without a union over pairs",
         constants="own proof, empirical Bernstein by betting",
-        reference="bestpolicy, Theorem U (stopping/tables/look.py)",
+        reference="bestpolicy, Theorems U, I and UD (stopping/tables, stopping/dense)",
         writes_certificates=True,
     )
     anytime: ClassVar[bool] = False  # a look needs exactly its planned counts
@@ -54,10 +68,8 @@ class Sharp:
     takes_start: ClassVar[bool] = True
 
     def unsuitable(self, problem: Problem) -> str:
-        """Tables only."""
-        return (
-            "" if getattr(problem, "is_tabular", True) else "its features are not one-hot; use 'tight' or 'adaptive'."
-        )
+        """Runs on every problem."""
+        return ""
 
     def predicted_samples(self, problem: Problem, gap: float, epsilon: float, delta: float) -> float:
         """Nothing can be said from the gap alone."""
@@ -65,9 +77,9 @@ class Sharp:
 
     def run(self, task: Task) -> Run:
         """Sample until the asked ε is certified; samples from elsewhere help to plan."""
-        course = _Course(task)
+        known = task.recall()
+        course: _Course | DenseCourse = _Course(task) if by_table(task, known) else DenseCourse(task)
         while True:
-            known = task.recall()
             if known is None:
                 course.look()
                 decided = {} if course.over else course.decide()
@@ -80,8 +92,21 @@ class Sharp:
             course.begin(decided)
             batch = yield Request(course.pulls(), course.check, decided)
             course.add(batch)
+            known = task.recall()
         assert course.check is not None
         return course.check
+
+
+def by_table(task: Task, begun: Remembered | None) -> bool:
+    """Whether Theorem U is to be used: for tables, but not for tiny ones.
+
+    A run that is resumed goes on as it began: only Theorems I and UD begin with a design.
+    """
+    problem = task.problem
+    if begun is not None or not problem.is_tabular:
+        return begun is not None and "design" not in begun.decided
+    small = problem.stages * len(problem.pairs) <= _SMALLEST
+    return not small or task.start is not None or len(problem.ends) > 0
 
 
 class _Course:
@@ -90,15 +115,17 @@ class _Course:
     def __init__(self, task: Task) -> None:
         problem = task.problem
         self.problem, self.epsilon, self.delta = problem, task.epsilon, task.delta
-        state = problem.pairs // problem.actions
-        self.table = Table(problem.states, state, problem.discount, problem.horizon, task.start)
+        self.table = table_of(problem, task.start)
         self.past = TableSamples.none(self.table.pairs)
         if task.own_data is not None:
             self.past = self.past + samples_of(problem, task.own_data)
         self.seed = int(task.rng.integers(2**62))  # each plan has a random stream of its own, whatever was recalled
-        self.samples = self.plans = self.lags = 0
+        self.samples = self.plans = 0
+        self.lags = {False: 0, True: 0}  # how many there were for the asked ε, and how many early ones
         self.lag: Lag | None = None
+        self.number = 0  # of the lag
         self.place = 0  # which of the lag's looks is next
+        self.units = 0  # that it has got
         self.bounds: list[tuple[int, float]] = []  # units and ε of those that were taken
         self.fresh = TableSamples.none(self.table.pairs)
         self.wanted = np.zeros(self.table.pairs, np.int64)
@@ -112,18 +139,25 @@ class _Course:
 
     def decide(self) -> dict[str, Any]:
         """Fix what the next samples are for; if they are for the lag under test, remember what its last look said."""
-        lag, more = self.lag, self.lag is not None and self.place < len(self.lag.looks)
+        lag = self.lag
+        more = lag is not None and not isinstance(lag, EarlyLag) and self.place < len(lag.looks)
         if lag is not None and more and not hopeless(lag, self.bounds, self.epsilon):
             return {"bound": self.bounds[-1][1]}
         past = self.past + self.fresh
-        share = _FIRST_SHARE * _NEXT_SHARE**self.lags * self.delta
-        plan = plan_lag(self.table, past, self.epsilon, share, np.random.default_rng([self.seed, self.plans]))
-        return {"lag": fields_of(plan)} if isinstance(plan, Lag) else {"pilot": plan}
+        numbers = [number_of(self.lags[early] + 1, early) for early in (False, True)]
+        confidence, early = (share_of(number) * self.delta for number in numbers)
+        known = inf if self.check is None else self.check.epsilon
+        rng = np.random.default_rng([self.seed, self.plans])
+        plan = plan_lag(self.table, past, self.epsilon, confidence, rng, early=(early, known))
+        if not isinstance(plan, Lag):
+            return {"pilot": plan}
+        early_one = isinstance(plan, EarlyLag)
+        return {"lag": fields_of(plan), "number": numbers[early_one], "early": early_one}
 
     def expect(self, decided: dict[str, Any]) -> None:
         """Say with the check how many samples the run should need in all, once a lag is planned."""
         lag, place = (Lag(**decided["lag"]), 0) if "lag" in decided else (self.lag, self.place)
-        if self.check is None or self.over or lag is None or "pilot" in decided:
+        if self.check is None or self.over or lag is None or "pilot" in decided or decided.get("early"):
             return
         have = 0 if place == 0 else int(lag.looks[place - 1])
         ahead = max(PLANNED, int(lag.looks[place])) - have
@@ -133,22 +167,25 @@ class _Course:
         """Take up what was decided."""
         if "bound" in decided and len(self.bounds) < self.place:  # of a run that is resumed
             assert self.lag is not None
-            self.bounds.append((int(self.lag.looks[self.place - 1]), float(decided["bound"])))
+            self.bounds.append((self.units, float(decided["bound"])))
         if "bound" not in decided:
             self.past, self.fresh = self.past + self.fresh, TableSamples.none(self.table.pairs)
             self.lag, self.plans = None, self.plans + 1
         if "lag" in decided:
-            self.lag, self.place, self.lags, self.bounds = Lag(**decided["lag"]), 0, self.lags + 1, []
+            early = bool(decided.get("early", False))
+            self.lag, self.bounds = (EarlyLag if early else Lag)(**decided["lag"]), []
+            self.units, self.place = 0, self.lag.looks.tolist().index(PLANNED) if early else 0
+            self.lags[early] += 1
+            self.number = int(decided.get("number", self.lags[early]))  # older files have no numbers
             self.started = int(self.past.counts.sum())
         if self.lag is None:
             self.wanted = np.asarray(decided["pilot"], np.int64)
         else:
-            looks = [0, *self.lag.looks.tolist()]
-            self.wanted = (looks[self.place + 1] - looks[self.place]) * self.lag.unit
+            self.wanted = (int(self.lag.looks[self.place]) - self.units) * self.lag.unit
 
     def pulls(self) -> Pulls:
         """What to simulate next."""
-        return Pulls(self.problem.pairs, self.wanted.reshape(self.problem.stages, -1))
+        return Pulls(self.problem.open_pairs, self.wanted.reshape(self.problem.stages, -1))
 
     def add(self, batch: Tally) -> None:
         """Take in what was simulated."""
@@ -157,7 +194,7 @@ class _Course:
         if self.lag is None:
             self.past = self.past + samples
         else:
-            self.fresh, self.place = self.fresh + samples, self.place + 1
+            self.fresh, self.units, self.place = self.fresh + samples, int(self.lag.looks[self.place]), self.place + 1
 
     def look(self) -> None:
         """Look at the lag's fresh samples; without a lag, say which policy seems best."""
@@ -170,12 +207,12 @@ class _Course:
         if self.check is not None and self.check.epsilon < inf:
             check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap, forecast=nan)
         if self.lag is not None:
-            units = int(self.lag.looks[self.place - 1])
-            verdict = look(self.table, self.lag, self.fresh, units)
-            self.bounds.append((units, verdict.epsilon))
-            if verdict.epsilon < check.epsilon:
+            verdict = look(self.table, self.lag, self.fresh, self.units)
+            self.bounds.append((self.units, verdict.epsilon))
+            # What no policy can lose is not worth saying.
+            if verdict.epsilon < min(check.epsilon, self.table.chain.longest.max()):
                 tested = played(self.problem, verdict.policy)
-                check = replace(check, policy=tested, epsilon=verdict.epsilon, lag=self.lags, proof=self.proof())
+                check = replace(check, policy=tested, epsilon=verdict.epsilon, lag=self.number, proof=self.proof())
         reached = 1.0 if check.epsilon <= self.epsilon else self.epsilon / check.epsilon
         self.check = replace(check, passed=check.epsilon <= self.epsilon, statistic=reached)
 
@@ -192,8 +229,8 @@ class _Course:
         """Return what shows what the lag says now."""
         if self.lag is None or not self.place:
             return None
-        fixed = fields_of(self.lag) | {"number": self.lags, "started": self.started}
-        return Proof("U", fixed=fixed, fresh=fields_of(self.fresh) | {"units": int(self.lag.looks[self.place - 1])})
+        fixed = fields_of(self.lag) | {"number": self.number, "started": self.started}
+        return Proof("U", fixed=fixed, fresh=fields_of(self.fresh) | {"units": self.units})
 
 
 def fields_of(one: Lag | TableSamples) -> dict[str, Any]:
@@ -201,20 +238,34 @@ def fields_of(one: Lag | TableSamples) -> dict[str, Any]:
     return {field.name: getattr(one, field.name) for field in fields(one)}
 
 
+def table_of(problem: Problem, start: Any = None) -> Table:
+    """Return the table of a problem: the pairs that are open, and what its ends are worth."""
+    values = None
+    if len(problem.ends):
+        values = np.where(problem.is_end, problem.end_reward * problem.value_limits[:, None], nan)
+        values = values[0] if problem.horizon is None else values
+    state = problem.open_pairs // problem.actions
+    return Table(problem.states, state, problem.discount, problem.horizon, start, values)
+
+
 def samples_of(problem: Problem, tally: Tally) -> TableSamples:
-    """Return a tally as sums over the problem's pairs, stage after stage."""
+    """Return a tally as sums over the problem's open pairs, stage after stage; nothing is learned from ends."""
+    if len(problem.ends):
+        tally = tally.at(np.intersect1d(tally.pairs, problem.open_pairs))
     row, state = np.divmod(tally.cells, problem.states)
     stage, column = np.divmod(row, max(1, len(tally.pairs)))
-    place, pairs = np.searchsorted(problem.pairs, tally.pairs), len(problem.pairs)
+    place, pairs = np.searchsorted(problem.open_pairs, tally.pairs), len(problem.open_pairs)
     squares = np.zeros((problem.stages, pairs))
     squares[:, place] = tally.squared_rewards
     return TableSamples.of(stage * pairs + place[column], state, tally.counts, tally.rewards, squares.ravel())
 
 
 def played(problem: Problem, policy: np.ndarray[Any, Any]) -> Any:
-    """Return a policy of the chain, a pair for each (stage, state), as actions (stages, S)."""
-    actions = problem.pairs[policy % len(problem.pairs)] % problem.actions
-    return actions.reshape(problem.stages, problem.states)
+    """Return a policy of the chain, a pair for each live (stage, state), as actions (stages, S); 0 at ends."""
+    actions = np.zeros((problem.stages, problem.states), np.int64)
+    chosen = problem.open_pairs[policy % len(problem.open_pairs)] % problem.actions
+    actions[:, ~problem.is_end] = chosen.reshape(problem.stages, -1)
+    return actions
 
 
 def best_of(problem: Problem, table: Table, samples: TableSamples) -> tuple[Any, float]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, Matrix
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.stopping.tables.look import directions
-from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of, resolvent
-
-_KEPT = 4_000_000  # entries of directions that are kept rather than formed anew
+from bestpolicy.algorithms.table_rows import EstimatedRows, KeptRows
+from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of
+from bestpolicy.stopping.tables.rows import is_small
+from bestpolicy.stopping.tables.solve import Solver
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +33,8 @@ class Past:
     variances: FloatArray
     up: FloatArray
     down: FloatArray
-    psi: FloatArray
+    solver: Solver
+    rows: KeptRows | EstimatedRows
 
     @classmethod
     @one_thread()
@@ -60,19 +60,16 @@ class Past:
         variances = mean_squares(samples, chain.step * values, -q)
         up = 1 + chain.step * chain.highest(values) - q
         down = q + chain.step * chain.highest(-values)
-        psi = resolvent(chain, kernel, policy)
+        solver, rivals = Solver(chain, kernel, policy), np.flatnonzero(rival)
+        rows: KeptRows | EstimatedRows
+        if is_small(chain):
+            rows = KeptRows(chain, kernel, policy, rivals)
+        else:
+            rows = EstimatedRows(chain, kernel, policy, rivals, solver)
         return cls(
-            table, chain, past, samples, kernel, rewards, values, policy, q, gaps, rival, variances, up, down, psi
-        )
-
-    def directions(self) -> Iterable[tuple[slice, FloatArray]]:
-        """Rows (g p̃_k - e_s)Ψ̃ of all pairs, some at a time; kept if they are few."""
-        few = self.psi.shape[1] * len(self.gaps) <= _KEPT
-        return self._kept if few else directions(self.chain, self.kernel, self.psi)
-
-    @cached_property
-    def _kept(self) -> list[tuple[slice, FloatArray]]:
-        return list(directions(self.chain, self.kernel, self.psi))
+            table, chain, past, samples, kernel, rewards, values, policy, q, gaps, rival, variances, up, down,
+            solver, rows,
+        )  # fmt: skip
 
 
 def mean_squares(samples: TableSamples, function: FloatArray, offsets: FloatArray) -> FloatArray:
@@ -108,7 +105,8 @@ def draw(samples: TableSamples, pulls: IntArray, rng: np.random.Generator) -> Ta
 
 
 def least_counts(
-    passes: Callable[[], Iterator[tuple[slice, FloatArray]]],
+    forward: Callable[[FloatArray], FloatArray],
+    backward: Callable[[FloatArray], FloatArray],
     own: FloatArray,
     played: FloatArray,
     targets: FloatArray,
@@ -117,20 +115,15 @@ def least_counts(
     """Return the cheapest counts with own_k/n_k + Σ_j row_kj·played_j/n_j ≤ target_k, nearly.
 
     Returns those of the pairs k themselves and those of the played pairs j. By multipliers μ: n_j = √(played_j Σ_k
-    μ_k row_kj), n_k = √(own_k μ_k), and μ_k grows with what is missing at k.
+    μ_k row_kj), n_k = √(own_k μ_k), and μ_k grows with what is missing at k. `forward` multiplies the rows by a vector
+    over j, `backward` one over k by the rows.
     """
     weights = 1 / targets**2
     weights *= np.maximum(own, 1e-30)
     counts, others = np.ones(len(own)), np.ones(len(played))
     for turn in range(rounds + 1):
-        total = np.zeros(len(played))
-        for part, rows in passes():
-            total += weights[part] @ rows
-        counts, others = np.sqrt(own * weights) + 1e-9, np.sqrt(played * total) + 1e-9
-        ratio = own / counts
-        for part, rows in passes():
-            ratio[part] += rows @ (played / others)
-        ratio /= targets
+        counts, others = np.sqrt(own * weights) + 1e-9, np.sqrt(played * backward(weights)) + 1e-9
+        ratio = (own / counts + forward(played / others)) / targets
         if turn < rounds:
             weights = weights * np.clip(ratio, 1e-3, 1e3) + 1e-300
     worst = min(float(ratio.max()), 2.0)

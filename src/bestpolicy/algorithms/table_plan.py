@@ -5,28 +5,33 @@ own, so the theorem holds for it; a bad plan costs samples.
 
 1. The past's model: its optimal policy π, values Ṽ, gaps, variances of R + γṼ(S').
 2. Accuracies. The width of rival k may be max(σ, κ·gap_k), σ the largest for which the optimal value of the gains
-   max(σ, κ·gap) - gap stays below what is asked. Four fifths of it are for the first order.
+   max(σ, κ·gap) - gap stays below what is asked, in each state or at the start; or widths differ, being larger where
+   the claim can afford it (`Planner.unequal`). Whichever is cheaper. Four fifths of it are for the first order.
 3. Counts. The cheapest that make √(2l·Σ y²v/n) and l·max|y|B/n small enough (multipliers), and those along π that make
    the start cheap enough.
 4. Template: the optimal value of the gains that are left at these counts.
 5. Rehearsal: draw the look's data from the past's model, look, learn squares and ranges for the bets, look again. Raise
    counts until it closes.
-6. Go, or wait: a plan that is much larger than the past is no plan yet. Sample in its proportions and plan again.
+6. Go, or wait: a plan that is much larger than the past is no plan yet. Sample in its proportions and plan again. If
+   a rehearsal says that these samples might certify something better than what is known, they are an early lag.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from math import log
+from collections.abc import Callable
+from dataclasses import fields
+from math import inf, log
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import one_thread, steady
 from bestpolicy.algorithms.table_past import Past, draw, least_counts, mean_squares
+from bestpolicy.algorithms.table_rows import EstimatedRows, KeptRows
 from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
 from bestpolicy.stopping.tables.look import Observed, Verdict, look, observe
 from bestpolicy.stopping.tables.model import Table, TableSamples
+from bestpolicy.stopping.tables.rows import Sums
 
 PILOT = 32
 _LEAST = 8
@@ -37,11 +42,23 @@ _GROWTH, _STEP = 1.25, 1.12  # of counts, on the way up and when it is tried wit
 _DRAWS = 3
 _HOPE = 1.15
 _PATIENCE = 3.0  # a plan of more than so many times the past waits
+_FARTHEST = 5.5 * _PATIENCE  # times the past: a larger plan asks for no more samples before the next one
+_POLISHED = 1.3 * _PATIENCE  # times the past: up to here it is tried with fewer samples
 _LEVELS = 22  # of the start, each 0.6 times as coarse as the one before
 _MORE_SQUARES, _MORE_RANGE = 1.1, 1.05  # what bets are prepared for, in terms of what was observed
 _MOST = 1e12  # samples of a pair that a plan may ask for: ties would ask for infinitely many
 _SMALL_SHARE = 0.05  # of the form without template where the other one is used
+_FINEST = 1e-5  # of the largest value: accuracies are not finer, as nobody has the samples
+_WORTH = 0.7  # of the best certified ε: an early lag that is not expected to say so much is none
 _NARROWEST = 1e-10  # of the largest value: whoever checks a bet on a smaller range would bet on rounding errors
+_UNSEEN = 4.0  # times what is asked: the largest loss that is allowed to states which the start hardly reaches
+_FEW = 10_000_000  # entries of directions up to which accuracies at a start are unequal
+_ROUNDS = 100  # of the search for what is allowed where
+Accuracies = Callable[[float], FloatArray]  # widths (M,) that rivals may have, at a scale of at most 1
+
+
+class EarlyLag(Lag):
+    """A lag for some coarse ε, of samples that the plan for the asked one wants first: one look, at planned counts."""
 
 
 class Planner:
@@ -51,26 +68,92 @@ class Planner:
         self.past, self.epsilon, self.delta, self.shares = past, epsilon, delta, shares
         self.form = 1 if shares[1] > 0 else 0
         self.nats = -log(float(shares[self.form]) * delta)
+        self.most = 30 * _PATIENCE * float(past.samples.pulls.sum())  # samples that a plan may take
+        self.limited = False  # whether they are too few for what is asked
 
     # --- accuracies and counts
 
     def first_plan(self) -> tuple[FloatArray, FloatArray]:
-        """Counts of the first order for the cheapest κ, and their template."""
-        past, options = self.past, []
-        for kappa in _KAPPAS:
-            accuracies, sigma = self.accuracies(kappa, 0.9 * self.epsilon)
-            counts = self.counts(accuracies)
-            options.append((float(steady(counts.sum())), kappa, sigma, accuracies, counts))
-        _, kappa, sigma, accuracies, counts = min(options, key=lambda option: option[0])
-        template = self.template(accuracies, counts)
+        """Counts of the first order for the cheapest accuracies, and their template."""
+        goal = 0.9 * self.epsilon
+        choices = [self.equal(kappa, goal) for kappa in _KAPPAS] + self.unequal(goal)
+        options = []
+        for choice in choices:
+            counts = self.counts(choice(1.0))
+            options.append((float(steady(counts.sum())), choice, counts))
+        _, choice, counts = min(options, key=lambda option: option[0])
+        if self.epsilon == 0:
+            return self.within_reach(choice, counts), np.zeros(self.past.chain.size)
+        scale, template = 1.0, self.template(choice(1.0), counts)
         for _ in range(30):
-            if self.epsilon == 0 or past.chain.worth(template) <= 0.93 * self.epsilon:
+            if self.past.chain.worth(template) <= 0.93 * self.epsilon:
                 break
-            sigma *= 0.9
-            accuracies = np.maximum(sigma, kappa * past.gaps)
-            counts = self.counts(accuracies)
-            template = self.template(accuracies, counts)
+            scale *= 0.9
+            counts = self.counts(choice(scale))
+            template = self.template(choice(scale), counts)
         return counts, template
+
+    def within_reach(self, choice: Accuracies, counts: FloatArray) -> FloatArray:
+        """Counts for accuracies no finer than a plan can be after this past.
+
+        Two actions that are tied, or nearly, would get all samples, and the others, of which something could be said,
+        none. What is planned instead says less than asked.
+        """
+        finest, narrow = _FINEST * float(self.past.chain.longest.max()), choice(1.0)
+        for _ in range(12):
+            total = float(steady(counts.sum()))
+            if total <= self.most:
+                break
+            finest *= max((total / self.most) ** 0.5, 1.05)
+            self.limited = True
+            counts = self.counts(np.maximum(narrow, finest))
+        return counts
+
+    def equal(self, kappa: float, goal: float) -> Accuracies:
+        """Accuracies max(σ, κ·gap) with the same σ for all pairs."""
+        gaps, finest = self.past.gaps, _FINEST * float(self.past.chain.longest.max())
+        sigma = self.accuracies(kappa, goal)[1]
+        return lambda scale: np.maximum(np.maximum(scale * sigma, kappa * gaps), 0.0 if sigma > 0 else finest)
+
+    def unequal(self, goal: float) -> list[Accuracies]:
+        """Accuracies that are wider where the claim can afford it: where it takes losses to get to.
+
+        Whatever loss Z(s) is allowed at the states, with Z ≥ gP_πZ and worth (at most goal in each state, or ρ·Z at a
+        start), rivals may have the width gap_k + Z(s_k) - g p_k Z. Z = Ψ̃h, h ≥ 0, is chosen so that what the widths
+        cost is small: a convex problem. h_j grows with how much more widths gain by it than they and the claim lose.
+        The claim about all states prices the worst ones: its ρ is where Z is largest.
+        """
+        past, chain = self.past, self.past.chain
+        if self.epsilon == 0 or not isinstance(past.rows, KeptRows) or past.rows.size > _FEW:
+            return []
+        psi, rows = past.rows.psi, -past.rows.rows
+        gains, gaps = np.maximum(rows, 0), _KAPPAS[-1] * past.gaps[past.rival]
+        square, linear = 2 * self.nats * past.variances[past.rival], self.nats * past.up[past.rival]
+        begin = np.zeros(chain.size)
+        begin[chain.claimed] = 1.0
+        begin = begin if chain.start is None else chain.start
+        slack, best, least = np.ones(rows.shape[1]), np.ones(rows.shape[1]), inf
+        for _ in range(_ROUNDS):
+            allowed = psi @ slack
+            size = chain.worth(allowed) / goal
+            if size == 0:  # the claim is about ends alone
+                return []
+            slack, allowed = slack / size, allowed / size
+            widths = np.maximum(gaps + rows @ slack, 1e-3 * goal)
+            cost = float(steady(np.array((square / widths**2 + linear / widths).sum())))
+            if cost < least:
+                best, least = allowed, cost
+            pull = 2 * square / widths**3 + linear / widths**2
+            more, net = pull @ gains, pull @ rows
+            if chain.start is None:
+                begin = begin * (np.maximum(allowed, 0) / goal) ** 4
+            price = begin @ psi / begin.sum()
+            rate = max(float(slack @ net), 1e-3 * float(slack @ more)) / float(price @ slack)
+            slack = slack * np.clip(more / (more - net + rate * price + 1e-300), 0.1, 10) ** 0.3
+            # Whatever is allowed anywhere, each pair may lead there without having shown it.
+            slack = slack * np.minimum(1, _UNSEEN * goal / np.maximum(allowed[chain.live], 1e-300))
+        room = best[chain.state] - chain.step * (past.kernel @ best)
+        return [lambda scale: np.maximum(_KAPPAS[-1] * past.gaps + scale * room, 1e-3 * goal)]
 
     def accuracies(self, kappa: float, goal: float) -> tuple[FloatArray, float]:
         """Widths (M,) that rivals may have, and σ."""
@@ -98,23 +181,10 @@ class Planner:
         widths = _SHARE_FIRST * accuracies
         index = np.flatnonzero(past.rival)
         linear = np.where(past.rival, self.nats * past.up / widths, 0.0)
-        largest = np.zeros(len(played))
-        for part, rows in past.directions():
-            scaled = rows[past.rival[part]] / widths[part][past.rival[part]][:, None]
-            if len(scaled):
-                reach = np.maximum(scaled.max(0) * past.up[played], -scaled.min(0) * past.down[played])
-                largest = np.maximum(largest, reach)
-        linear[played] = self.nats * largest
-
-        def passes() -> Iterator[tuple[slice, FloatArray]]:
-            begin = 0
-            for part, rows in past.directions():
-                chosen = rows[past.rival[part]]
-                yield slice(begin, begin + len(chosen)), chosen**2
-                begin += len(chosen)
-
+        linear[played] = self.nats * past.rows.largest(1 / widths[index], past.up[played], past.down[played])
         targets = widths[index] ** 2 / (2 * self.nats)
-        own, others = least_counts(passes, past.variances[index], past.variances[played], targets)
+        spread = past.variances[index], past.variances[played]
+        own, others = least_counts(past.rows.forward, past.rows.backward, *spread, targets, rounds=past.rows.rounds)
         square = np.zeros(len(linear))
         square[index], square[played] = own, others
         best = min(
@@ -130,11 +200,12 @@ class Planner:
         nats = log(2 * len(played) / (SHARES["start"] * self.delta))
         reach = nats * np.maximum(past.up, past.down)[played]
 
-        def passes() -> Iterator[tuple[slice, FloatArray]]:
-            yield slice(0, len(live)), past.psi[live]
+        def forward(weights: FloatArray) -> FloatArray:
+            return past.solver.solve(weights)[0]
 
         targets = past.chain.longest[live]
-        _, counts = least_counts(passes, np.zeros(len(live)), reach, targets, rounds=12)
+        nothing = np.zeros(len(live))
+        _, counts = least_counts(forward, past.solver.solve_transposed, nothing, reach, targets, rounds=12)
         return [counts / 0.6**level for level in range(_LEVELS)]
 
     # --- template and bets
@@ -180,9 +251,8 @@ class Planner:
         )
         up, down = _MORE_RANGE * expected.up, _MORE_RANGE * expected.down
         total, reach = np.zeros(len(up)), np.zeros(len(up))
-        for part, rows in past.directions():
-            total[part] = rows**2 @ (squares / unit)[played]
-            reach[part] = np.maximum(rows * (up / unit)[played], -rows * (down / unit)[played]).max(1)
+        weights = (each[played] for each in (squares / unit, up / unit, down / unit))
+        total[past.rival], reach[past.rival] = past.rows.of_rivals(*weights)
         rise = chain.step * (chain.highest(template) - past.kernel @ template)
         bets = np.ones((2, len(up)))
         for form in range(2):
@@ -196,17 +266,22 @@ class Planner:
         order = np.lexsort((-samples.counts, samples.pair))
         starts = np.searchsorted(samples.pair, np.arange(len(up)))
         reference = samples.next_state[order[starts]]
-        return Lag(
+        lag = Lag(
             self.delta, unit, np.array(LOOKS), played, samples.pair, samples.next_state,
             samples.counts / samples.pulls[samples.pair], past.values, past.centres, reference, self._hub(), template,
             squares, own, start, up, down, np.minimum(bets, 1e200), self.shares,
-        ).knowing(past.psi)  # fmt: skip
+        )  # fmt: skip
+        rows = past.rows
+        if isinstance(rows, KeptRows):
+            lag.remember("_resolvent", lambda: rows.psi)
+        return lag
 
     def _hub(self) -> FloatArray:
         """Where π spends its time, as a distribution on each block."""
         past, chain = self.past, self.past.chain
         time = np.zeros(chain.size)
-        time[chain.live] = past.psi[chain.live].mean(0)
+        live = len(chain.live)
+        time[chain.live] = past.solver.solve_transposed(np.full(live, 1 / live))
         ends = np.setdiff1d(np.arange(chain.size), chain.live)
         if len(ends):
             arrived = chain.step * (past.kernel[past.policy].T @ time[chain.live])
@@ -227,8 +302,13 @@ class Planner:
         lag = self.lag(counts, template, expected or self.from_the_past(template))
         data = self._data(lag, rng)
         if expected is None:
-            lag = self.lag(counts, template, observe(table, lag, data, PLANNED))
-        return lag, look(table, lag, data, PLANNED)
+            lag = self.lag(counts, template, observe(table, lag, data, PLANNED, self._sums(lag)))
+        return lag, look(table, lag, data, PLANNED, self._sums(lag))
+
+    def _sums(self, lag: Lag) -> Sums | None:
+        """Return what a look would compute itself, as estimates, where that takes long."""
+        rows = self.past.rows
+        return rows.sums(lag) if isinstance(rows, EstimatedRows) else None
 
     def _data(self, lag: Lag, rng: np.random.Generator) -> TableSamples:
         # The past is only one draw of the truth: fresh samples differ from it by its error, too. A plan that is larger
@@ -245,7 +325,8 @@ def plan_lag(
     delta: float,
     rng: np.random.Generator,
     say: Callable[[str], None] | None = None,
-) -> Lag | IntArray:
+    early: tuple[float, float] | None = None,
+) -> Lag | EarlyLag | IntArray:
     """Plan the next lag, or say what to sample first.
 
     Parameters
@@ -261,10 +342,12 @@ def plan_lag(
         For rehearsals alone.
     say : function, optional
         Is told what is tried.
+    early : two floats, optional
+        Confidence that an early lag may spend, and the best ε that is certified so far (inf if there is none).
 
     Returns
     -------
-    Lag or int array (M,)
+    Lag, EarlyLag or int array (M,)
         Samples to draw of each pair, which are no test, before a plan is worth it.
     """
     lacking = np.maximum(PILOT - past.pulls, 0)
@@ -280,7 +363,29 @@ def plan_lag(
     if lag is not None and total <= _PATIENCE * had:
         return lag
     wanted = min(max(total / _PATIENCE * 1.1 - had, 0.25 * had), 4 * had)
-    return np.ceil(planned * (wanted / total)).astype(np.int64)
+    pulls = np.ceil(planned * (wanted / total))
+    soon = None if early is None else _early_lag(model, pulls, *early, rng)
+    return pulls.astype(np.int64) if soon is None else soon
+
+
+def _early_lag(
+    model: Past, counts: FloatArray, delta: float, known: float, rng: np.random.Generator
+) -> EarlyLag | None:
+    """Make a lag of so many samples, unless a rehearsal says that it would certify too little."""
+    chain, none = model.chain, np.zeros(model.chain.size)
+    worth = _WORTH * min(known, float(chain.longest.max()))
+    rest = 1 - sum(SHARES.values())
+    lag, verdict = Planner(model, 0.0, delta, np.array([rest, 0.0])).rehearse(counts, none, rng)
+    if verdict.epsilon <= 2 * worth and verdict.epsilon > 0:
+        # The gains that these samples leave are the best template.
+        template = chain.optimal(model.kernel, verdict.gains, none)
+        planner = Planner(model, verdict.epsilon, delta, np.array([_SMALL_SHARE, rest - _SMALL_SHARE]))
+        other, second = planner.rehearse(counts, template, rng)
+        if second.epsilon < verdict.epsilon:
+            lag, verdict = other, second
+    if not verdict.epsilon <= worth:
+        return None
+    return EarlyLag(**{field.name: getattr(lag, field.name) for field in fields(lag)})
 
 
 def hopeless(lag: Lag, bounds: list[tuple[int, float]], epsilon: float) -> bool:
@@ -317,6 +422,7 @@ class Search:
         self.planner, self.counts, self.template = planner, counts, template
         self.levels, self.seed, self.say = planner.start_counts(), seed, say
         self.known: dict[tuple[float, int], tuple[float, Lag, Observed]] = {}
+        self.worst: dict[tuple[float, int], float] = {}  # of several draws
 
     def planned(self, factor: float, level: int) -> FloatArray:
         """Counts (M,)."""
@@ -351,13 +457,18 @@ class Search:
     def close(self) -> tuple[FloatArray, Lag | None]:
         """Return planned counts, and the lag if its rehearsal closes."""
         goal = _CLOSES * self.planner.epsilon
-        most = 30 * _PATIENCE * float(self.planner.past.samples.pulls.sum())
-        quarter = float(self.counts.sum()) / 4
-        factor, level = 1.0, max([i for i, each in enumerate(self.levels) if each.sum() <= quarter], default=0)
+        had, limited = float(self.planner.past.samples.pulls.sum()), self.planner.limited
+        most = _FARTHEST * had
+        spent = float(self.counts.sum()) * (1.0 if limited else 0.25)  # on the start, at first
+        factor, level = 1.0, max([i for i, each in enumerate(self.levels) if each.sum() <= spent], default=0)
+        if limited:
+            return self.planned(factor, level), None
         while self.cost(factor, level) <= most and self.rehearse(factor, level) > goal:
             factor, level = self._better(factor, level, goal)
         if self.cost(factor, level) > most:
             return self.planned(factor, level), None
+        if self.cost(factor, level) > _POLISHED * had and self.rehearse(factor, level) > 0.75 * goal:
+            return self.planned(factor, level), None  # it will wait and be planned anew: no need to be exact
         self.known[factor, level] = self._rehearsed(factor, level, (factor, level))  # with bets for what it showed
         while not self._closes(factor, level, goal) and self.cost(factor, level) <= most:
             here, factor = (factor, level), factor * _STEP
@@ -365,6 +476,9 @@ class Search:
         for shrink, lower in ((1.0, 1), (_STEP, 0)):  # fewer, as long as it closes
             while level >= lower and factor > 0.2:
                 here, there = (factor, level), (factor / shrink, level - lower)
+                # A bound falls at least like the root of the counts.
+                if self.worst[here] * (self.cost(*here) / self.cost(*there)) ** 0.5 > goal:
+                    break
                 self.rehearse(*there, here)
                 if not self._closes(*there, goal):
                     break
@@ -375,9 +489,13 @@ class Search:
 
     def _closes(self, factor: float, level: int, goal: float) -> bool:
         """Whether the bound is reached with other draws, too: one may be lucky."""
-        if self.known[factor, level][0] > goal:
-            return False
-        return all(self._rehearsed(factor, level, (factor, level), draw)[0] <= goal for draw in range(1, _DRAWS))
+        self.worst[factor, level] = self.known[factor, level][0]
+        for number in range(1, _DRAWS):
+            if self.worst[factor, level] > goal:
+                return False
+            another = self._rehearsed(factor, level, (factor, level), number)[0]
+            self.worst[factor, level] = max(self.worst[factor, level], another)
+        return self.worst[factor, level] <= goal
 
     def _better(self, factor: float, level: int, goal: float) -> tuple[float, int]:
         """Return more counts for the first order or for the start: what lowers the bound more for its price."""

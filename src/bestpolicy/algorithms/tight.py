@@ -169,12 +169,14 @@ class AllocationSampling:
 
     def until(self, samples: int, tally: Tally) -> Pulls:
         """Pulls that lead from a tally to `samples` samples, as near to the allocation as the batch allows."""
-        missing = np.maximum(_whole(self.allocation * samples) - tally.pulls, 0)
+        missing = np.maximum(whole_counts(self.allocation * samples) - tally.pulls, 0)
         batch = samples - tally.samples
-        return Pulls(tally.pairs, missing if missing.sum() <= batch else _whole(missing * (batch / missing.sum())))
+        return Pulls(
+            tally.pairs, missing if missing.sum() <= batch else whole_counts(missing * (batch / missing.sum()))
+        )
 
 
-def _whole(counts: FloatArray) -> IntArray:
+def whole_counts(counts: FloatArray) -> IntArray:
     """Round counts to whole numbers with the same total, by largest remainders."""
     rounded = np.floor(counts)
     short = round(float(counts.sum() - rounded.sum()))

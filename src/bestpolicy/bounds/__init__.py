@@ -10,12 +10,14 @@ True
 The numeric lower bound goes through these files: `search` finds models that are hard to tell from the truth (one family
 per entry of `targets`, with the convex solver of `nearest`), `alternatives` and `membership` verify them on the plain
 tables of `tables`, `programme` weighs what was found, `exploration` and `cutting` decide where to look next, `lower`
-reports (`certified`).
-`paper` and `literature` are calculators; `summary` shows it all. `price` counts what being right takes without a proof.
+reports (`certified`), with what groups of right answers add to it if ε > 0 (`groups`).
+`paper`, `literature` and `budgets` are calculators; `summary` shows it all. `price` counts what being right takes
+without a proof.
 """
 
 from bestpolicy.bounds.alternatives import Alternative
-from bestpolicy.bounds.certified import LowerBound, Weighing
+from bestpolicy.bounds.budgets import lsvi_ucb_episodes, rflin_episodes
+from bestpolicy.bounds.certified import LowerBound, VerificationFloor, Weighing
 from bestpolicy.bounds.divergence import (
     PAPER_CONSTANT,
     PINSKER_CONSTANT,
@@ -24,8 +26,9 @@ from bestpolicy.bounds.divergence import (
     model_divergence,
     refined_divergence,
 )
+from bestpolicy.bounds.groups import Grouping
 from bestpolicy.bounds.literature import LITERATURE, LiteratureBound, applicable_bounds
-from bestpolicy.bounds.lower import Progress, lower_bound, lower_bounds
+from bestpolicy.bounds.lower import Progress, lower_bound, lower_bounds, verification_floor
 from bestpolicy.bounds.membership import Certificate
 from bestpolicy.bounds.paper import (
     concentration_rounds,
@@ -46,11 +49,13 @@ __all__ = [
     "PINSKER_CONSTANT",
     "Alternative",
     "Certificate",
+    "Grouping",
     "LiteratureBound",
     "LowerBound",
     "PlugInSamples",
     "Progress",
     "Row",
+    "VerificationFloor",
     "Weighing",
     "applicable_bounds",
     "bernoulli_kl",
@@ -61,13 +66,16 @@ __all__ = [
     "expected_samples_bound",
     "lower_bound",
     "lower_bounds",
+    "lsvi_ucb_episodes",
     "model_divergence",
     "plug_in_samples",
     "predicted_rounds",
     "predicted_samples",
     "refined_divergence",
+    "rflin_episodes",
     "stopping_phase",
     "summarise",
     "table_rows",
     "time_upper_bound",
+    "verification_floor",
 ]

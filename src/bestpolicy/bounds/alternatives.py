@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
+from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, frozen
 from bestpolicy.bounds.membership import Certificate, Reference, certify
 from bestpolicy.bounds.nearest import Change, NearestModel
 from bestpolicy.bounds.tables import Table, Truth, evaluate, following_values, occupancy, solve
@@ -93,13 +93,19 @@ class Verifier:
     epsilon : float
     rewards_known : bool
         Whether rewards are observed without noise; alternatives then keep them.
+    within : bool array (stages, S, A), optional
+        Only policies that use these actions have to be bad in an alternative.
     """
 
-    def __init__(self, mdp: LinearMDP, epsilon: float, *, rewards_known: bool = False) -> None:
+    def __init__(
+        self, mdp: LinearMDP, epsilon: float, *, rewards_known: bool = False, within: BoolArray | None = None
+    ) -> None:
         self.truth = Truth(mdp)
-        self.reference = Reference(self.truth.table, epsilon)
+        self.reference = Reference(self.truth.table, epsilon, within)
         self.nearest = NearestModel(self.truth, rewards_known=rewards_known)
-        self.fingerprint = f"{mdp.fingerprint} {rewards_known}"
+        # What is an alternative for all policies is one for some of them, but not the other way round.
+        self._general = f"{mdp.fingerprint} {rewards_known}"
+        self.fingerprint = self._general if within is None else f"{self._general} {within.tobytes().hex()}"
         self._theta, self._mu = mdp.theta, mdp.mu
 
     def lifted(self, change: Change) -> Change | None:
@@ -186,7 +192,7 @@ class Verifier:
 
     def adopt(self, alternative: Alternative) -> Alternative | None:
         """Verify an alternative that was found for this model, perhaps with another ε."""
-        if alternative.fingerprint != self.fingerprint:
+        if alternative.fingerprint not in (self.fingerprint, self._general):
             return None
         # Π_ε grows with ε: sets that are disjoint for a larger ε are disjoint for a smaller one.
         kept = alternative.certificate if alternative.certificate.epsilon >= self.reference.epsilon else None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.divergence import confidence_divergence
+from bestpolicy.bounds.groups import Grouping
 
 RewardLaw = Literal["bernoulli", "deterministic"]
 
@@ -60,6 +61,8 @@ class LowerBound:
     reason : str
         Why the search ended.
     rewards : {"bernoulli", "deterministic"}
+    groupings : tuple of Grouping
+        With ε > 0: what groups of answers say. What is reported is the larger of their bound and that of all together.
     """
 
     epsilon: float
@@ -70,16 +73,28 @@ class LowerBound:
     interrupted: bool
     reason: str
     rewards: RewardLaw
+    groupings: tuple[Grouping, ...] = ()
 
     @property
     def samples_lower_bound(self) -> float:
-        """Mean simulator calls of any algorithm: kl(δ, 1-δ) times `characteristic_time`."""
-        return confidence_divergence(self.delta) * self.characteristic_time
+        """Mean simulator calls of any algorithm: kl(δ, 1-δ) times `characteristic_time`, or what groups say if more."""
+        return max(self.grouped_samples, confidence_divergence(self.delta) * self.characteristic_time)
 
     @property
     def rounds_lower_bound(self) -> float:
         """Mean rounds, of one simulator call per step each, of any algorithm that samples in rounds."""
-        return confidence_divergence(self.delta) * self.characteristic_rounds
+        together = confidence_divergence(self.delta) * self.characteristic_rounds
+        return max([together, *(grouping.rounds_bound(self.delta) for grouping in self.groupings)])
+
+    @property
+    def grouped_samples(self) -> float:
+        """Mean simulator calls of any algorithm, from groups of answers alone; 0 if there are none."""
+        return max((grouping.samples(self.delta) for grouping in self.groupings), default=0.0)
+
+    @property
+    def asymptotic_time(self) -> float:
+        """Samples per unit of log(1/δ) that no algorithm does without as δ → 0. Not a bound at any given δ."""
+        return max([self.characteristic_time, *(min(grouping.times) for grouping in self.groupings)])
 
     @property
     def characteristic_time(self) -> float:
@@ -119,6 +134,9 @@ class LowerBound:
     @property
     def all_policies(self) -> bool:
         """Whether algorithms that may return stochastic policies are covered; deterministic ones always are."""
+        together = confidence_divergence(self.delta) * self.characteristic_time
+        if self.samples_lower_bound > together:  # groups are of deterministic policies
+            return False
         return all(alternative.certificate.all_policies for alternative in self.every_alternative)
 
     @property
@@ -140,3 +158,30 @@ class LowerBound:
             f"Mean number of samples of any algorithm that returns {kind} and is correct with probability 1-δ on "
             f"every linear MDP with these features and rewards in [0, 1]; {law}{norms}."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class VerificationFloor:
+    """What it takes to verify one policy, per unit of log(1/δ) and as δ → 0; not a bound at any given δ.
+
+    Attributes
+    ----------
+    policy : int array (stages, S)
+    epsilon : float
+    characteristic_time : float
+        Certified samples per unit of log(1/δ), for any sampling.
+    characteristic_rounds : float
+        The same in rounds of one sample per step, for algorithms that sample every step equally often.
+    interrupted : bool
+        Whether the time limit or Ctrl-C ended the search. The number is valid all the same.
+    """
+
+    policy: IntArray
+    epsilon: float
+    characteristic_time: float
+    characteristic_rounds: float
+    interrupted: bool
+
+    def samples(self, delta: float) -> float:
+        """`characteristic_time` times kl(δ, 1-δ), which is log(1/δ) in the limit: to compare with a bound at δ."""
+        return confidence_divergence(delta) * self.characteristic_time

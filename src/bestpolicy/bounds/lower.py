@@ -29,17 +29,26 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import frozen
+from bestpolicy._numerics.arrays import BoolArray, frozen
 from bestpolicy._numerics.inputs import choice, function, number, of_type
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.bounds.alternatives import Alternative, Verifier
-from bestpolicy.bounds.certified import LowerBound, RewardLaw, Weighing
+from bestpolicy.bounds.certified import LowerBound, RewardLaw, VerificationFloor, Weighing
 from bestpolicy.bounds.cutting import CuttingPlanes
 from bestpolicy.bounds.divergence import confidence_divergence
+from bestpolicy.bounds.groups import Grouping, covers, only
+from bestpolicy.bounds.membership import Reference
 from bestpolicy.bounds.programme import characteristic
 from bestpolicy.bounds.search import Search
+from bestpolicy.bounds.tables import Truth
+from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
+
+_BY_THE_USER = "interrupted by the user"
+_GROUPS = 1 / 3  # share of the time for groups of answers
+_ROUGH = 0.02  # search gap that will do for them
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,8 @@ def lower_bound(
     tolerance : float, optional
         Stop when the search gap is below this; after 30 iterations a gap of 1 % will do.
     max_seconds : float, optional
-        Return the best bounds found by then. An episodic search spends up to a third of it on the bound on rounds.
+        Return the best bounds found by then. An episodic search spends up to a third of it on the bound on rounds, and
+        with ε > 0 up to a third of it goes to groups of answers.
     rewards : {"bernoulli", "deterministic"}, optional
         Law of the rewards: 1 with probability r(s,a) and else 0, or always r(s,a) and known to be so.
     also : sequence of Alternative, optional
@@ -106,15 +116,76 @@ def lower_bound(
     known = tuple(also) if isinstance(also, tuple | list) else (also,)
     for alternative in known:
         of_type("also", alternative, Alternative)
+    begin = monotonic()
+    # With ε > 0 a last third is kept for groups of answers.
+    time = max_seconds * (1 - _GROUPS if epsilon > 0 else 1)
+    bound = _searched(mdp, float(epsilon), delta, rewards, known, tolerance, begin + time, callback)
+    if 0 < epsilon < mdp.problem.value_limits[0] and delta < 0.5 and bound.reason != _BY_THE_USER:
+        bound = _grouped(mdp, bound, tolerance, begin + max_seconds)
+    return replace(bound, seconds=monotonic() - begin)
+
+
+def verification_floor(
+    mdp: LinearMDP,
+    policy: ArrayLike,
+    epsilon: float,
+    *,
+    tolerance: float = 1e-2,
+    max_seconds: float = 20.0,
+    rewards: RewardLaw = "bernoulli",
+) -> VerificationFloor:
+    """What it takes to verify that a policy is ε-optimal, per unit of log(1/δ) and as δ → 0 (`groups`).
+
+    No algorithm that returns this policy does with fewer than that times log(1/δ) samples in the limit; it is *not* a
+    bound at any given δ, and other ε-optimal policies may be easier to verify.
+
+    Parameters
+    ----------
+    mdp : LinearMDP
+    policy : int array (S,) or (H, S)
+        It must lose at most ε in the model.
+    epsilon : float
+    tolerance, max_seconds, rewards
+        As for `lower_bound`.
+    """
+    of_type("mdp", mdp, LinearMDP)
+    number("epsilon", epsilon)
+    number("tolerance", tolerance, above=0)
+    number("max_seconds", max_seconds, infinite=True)
+    choice("rewards", rewards, ("bernoulli", "deterministic"))
+    problem = mdp.problem
+    if not mdp.is_near_optimal(policy, epsilon):
+        raise InvalidInput(f"policy must lose at most ε = {epsilon:g} in the model: else there is nothing to verify.")
+    actions = problem.stage_policy(policy)
+    within = only(actions, np.broadcast_to(problem.mask, (problem.stages, *problem.mask.shape)))
+    deadline = monotonic() + max_seconds
+    bound = _searched(mdp, float(epsilon), 0.05, rewards, (), tolerance, deadline, None, within)
+    return VerificationFloor(
+        frozen(actions), float(epsilon), bound.characteristic_time, bound.characteristic_rounds, bound.interrupted
+    )
+
+
+def _searched(
+    mdp: LinearMDP,
+    epsilon: float,
+    delta: float,
+    rewards: RewardLaw,
+    known: Sequence[Alternative],
+    tolerance: float,
+    deadline: float,
+    callback: Callable[[Progress], object] | None,
+    within: BoolArray | None = None,
+) -> LowerBound:
+    """Search until the deadline, for models in which no ε-optimal policy (that uses actions `within`) is one."""
     # No policy loses more than the largest value, so a larger ε asks for nothing more.
-    searched = min(float(epsilon), 2.0 * float(mdp.problem.value_limits[0]))
+    searched = min(epsilon, 2.0 * float(mdp.problem.value_limits[0]))
     begin = monotonic()
     planes: CuttingPlanes | None = None
     interrupted, reason = False, "interrupted before any alternative was found"
     with one_thread():
         try:
-            verifier = Verifier(mdp, searched, rewards_known=rewards == "deterministic")
-            planes = CuttingPlanes(Search(verifier), deadline=begin + max_seconds)
+            verifier = Verifier(mdp, searched, rewards_known=rewards == "deterministic", within=within)
+            planes = CuttingPlanes(Search(verifier), deadline=deadline)
             for alternative in known:
                 adopted = verifier.adopt(alternative)
                 if adopted is not None:
@@ -123,13 +194,13 @@ def lower_bound(
             interrupted = planes.out_of_time
         except KeyboardInterrupt:
             interrupted = True
-            reason = "interrupted by the user"
+            reason = _BY_THE_USER
         if planes is not None:
             planes.exchange()
             if not (planes.alternatives or interrupted) and planes.search.targets:
                 reason = "no alternative model was found"
     return LowerBound(
-        epsilon=float(epsilon),
+        epsilon=epsilon,
         delta=delta,
         any_sampling=_weighing(mdp, planes, in_rounds=False),
         in_rounds=_weighing(mdp, planes, in_rounds=True),
@@ -138,6 +209,38 @@ def lower_bound(
         reason=reason,
         rewards=rewards,
     )
+
+
+def _grouped(mdp: LinearMDP, bound: LowerBound, tolerance: float, deadline: float) -> LowerBound:
+    """Add what groups of answers say, as far as the time allows."""
+    limit = min(bound.epsilon, 2.0 * float(mdp.problem.value_limits[0]))
+    reference = Reference(Truth(mdp).table, limit)
+    found = []
+    try:
+        for place, sets in covers(reference):
+            parts = []
+            for number_of, within in enumerate(sets):
+                now = monotonic()
+                share = now + (deadline - now) / (2 * (len(sets) - number_of))
+                if now >= deadline:
+                    break
+                known = bound.every_alternative
+                rough = max(tolerance, _ROUGH)
+                part = _searched(mdp, bound.epsilon, bound.delta, bound.rewards, known, rough, share, None, within)
+                parts.append(part)
+            if len(parts) == len(sets):
+                times, rounds = (
+                    tuple(max(getattr(part, name), getattr(bound, name)) for part in parts)
+                    for name in ("characteristic_time", "characteristic_rounds")
+                )
+                stage, state = place or (None, None)
+                found.append(Grouping(stage, state, times, rounds))
+    except KeyboardInterrupt:
+        return replace(bound, groupings=tuple(found), interrupted=True, reason=_BY_THE_USER)
+    bound = replace(bound, groupings=tuple(found))
+    if bound.grouped_samples > 0 and not bound.alternatives:
+        bound = replace(bound, reason="no model makes all answers bad, but each of them has to be verified")
+    return bound
 
 
 def lower_bounds(
@@ -157,7 +260,9 @@ def lower_bounds(
         if previous is not None:
             better = max(previous.any_sampling, result.any_sampling, key=_time)
             better_in_rounds = max(previous.in_rounds, result.in_rounds, key=_time)
-            result = replace(result, any_sampling=better, in_rounds=better_in_rounds)
+            # Who is correct for an ε is so for every larger one, whose groups therefore say something of him, too.
+            groupings = (*result.groupings, *previous.groupings)
+            result = replace(result, any_sampling=better, in_rounds=better_in_rounds, groupings=groupings)
         results[epsilon] = previous = result
     return [results[epsilon] for epsilon in epsilons]
 

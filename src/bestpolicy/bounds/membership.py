@@ -1,4 +1,4 @@
-"""Is M' an alternative? No policy may be ε-optimal in both M and M'.
+"""Is M' an alternative? No policy may be ε-optimal in both M and M'; or no policy of a given set.
 
 Only such an M' may enter a lower bound: the event "the answer is ε-optimal in M" is then likely under M and unlikely
 under M'. It is not enough that π*_M is not ε-optimal in M', because an algorithm may answer with another policy of
@@ -28,6 +28,7 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.bounds.tables import Solution, Table, evaluate, solve
+from bestpolicy.errors import InvalidInput
 
 _TILTS = 1 / (1 + np.exp(-np.linspace(-9.0, 9.0, 37)))
 
@@ -72,9 +73,14 @@ class Reference:
         N: an ε-optimal policy of M (deterministic if ε > 0) uses no other actions, except where it cannot matter.
     checkpoints : bool array (stages, S)
         Where a loss of more than ε in M' refutes every policy that uses N.
+    incumbent : Solution
+        Of the best policy that uses N.
+
+    With actions `within` which alone count, N is what is left of it, and alternatives are models in which no policy of
+    Π_ε(M) that uses these actions is ε-optimal: the same tests prove it (`groups`).
     """
 
-    def __init__(self, table: Table, epsilon: float) -> None:
+    def __init__(self, table: Table, epsilon: float, within: BoolArray | None = None) -> None:
         problem = table.problem
         self.table, self.epsilon = table, epsilon
         self.optimum = solve(table, table.everything)
@@ -84,6 +90,12 @@ class Reference:
             self.actions = self._playable(table.everything)
             self.checkpoints = np.zeros((problem.stages, problem.states), dtype=np.bool_)
             self.checkpoints[0] = True
+        self.incumbent = self.optimum
+        if within is not None:
+            self.actions = self.actions & within
+            if not self.actions.any(axis=2).all():
+                raise InvalidInput("no policy that loses at most ε uses these actions.")
+            self.incumbent = solve(table, self.actions, self.optimum.policy)
 
     def _playable(self, actions: BoolArray) -> BoolArray:
         """Actions that some policy can play, whenever it comes by, without losing more than ε."""

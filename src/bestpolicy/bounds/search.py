@@ -59,7 +59,7 @@ class Search:
     def estimates(self, weights: FloatArray) -> FloatArray:
         """Approximate cost Σ ω KL of each target's best alternative, (targets,)."""
         problem = self.truth.problem
-        after = problem.continuation * following_values(problem, self.reference.optimum.values)
+        after = problem.continuation * following_values(problem, self.reference.incumbent.values)
         spread = self.nearest.spreads(weights, after, self._gradients)
         estimates: FloatArray = self._shifts**2 / (2 * np.maximum(spread, 1e-100))
         return estimates
@@ -149,8 +149,8 @@ class Search:
         return float((weights * flat[:, self.truth.problem.pairs]).sum())
 
     def _seed(self, weights: FloatArray, target: Target, aim: _Aim, expected: float) -> Change | None:
-        """Beat the optimal policy of M by ε, then go on in that direction until near-optimal policies lose."""
-        defender, extra = self.reference.optimum.policy, 1e-5 * target.shift
+        """Beat the best policy that is defended by ε, then go on in that direction until near-optimal policies lose."""
+        defender, extra = self.reference.incumbent.policy, 1e-5 * target.shift
         constraint = self._constraint(self.truth.table, None, aim, defender, extra)
         nearest = self.nearest.solve(weights, [constraint], expected=expected)
         return None if nearest is None else self._shortest(nearest, aim)
@@ -196,7 +196,7 @@ class Search:
 
     def _margin(self, table: Table, aim: _Aim) -> float:
         """By how much the defenders lose beyond ε and the errors of the computation."""
-        inside = solve(table, self.reference.actions, self.reference.optimum.policy)
+        inside = solve(table, self.reference.actions, self.reference.incumbent.policy)
         if self.reference.epsilon > 0:
             ahead = solve(table, table.everything, aim.challenger)
             loss = float((ahead.values - inside.values)[self.reference.checkpoints].max())
@@ -211,7 +211,7 @@ class Search:
         if self.reference.epsilon == 0:
             return aim
         optimum = solve(table, table.everything, aim.challenger)
-        inside = solve(table, self.reference.actions, self.reference.optimum.policy)
+        inside = solve(table, self.reference.actions, self.reference.incumbent.policy)
         losses = np.where(self.reference.checkpoints, optimum.values - inside.values, -np.inf)
         if losses.max() <= 0.5 * self.reference.epsilon:
             return aim
@@ -220,7 +220,7 @@ class Search:
 
     def _defenders(self, table: Table, defenders: list[IntArray], target: Target) -> list[IntArray]:
         """Return the best near-optimal policies met so far, the newest with each near-optimal action at the target."""
-        policy = solve(table, self.reference.actions, self.reference.optimum.policy).policy
+        policy = solve(table, self.reference.actions, self.reference.incumbent.policy).policy
         if not any((policy == known).all() for known in defenders):
             defenders.append(policy)
         del defenders[:-_MAX_DEFENDERS]
@@ -246,7 +246,7 @@ class Search:
         return Constraint(theta_gradient, mu_gradient, wanted - reached)
 
     def _switched_policy(self, target: Target) -> IntArray:
-        policy = self.reference.optimum.policy.copy()
+        policy = self.reference.incumbent.policy.copy()
         policy[target.stage, target.state] = target.action
         return policy
 

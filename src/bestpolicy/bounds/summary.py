@@ -12,7 +12,7 @@ from typing import Any
 
 from bestpolicy._numerics.inputs import of_type
 from bestpolicy.bounds.alternatives import Alternative
-from bestpolicy.bounds.certified import LowerBound
+from bestpolicy.bounds.certified import LowerBound, VerificationFloor
 from bestpolicy.bounds.divergence import PINSKER_CONSTANT, confidence_divergence
 from bestpolicy.bounds.literature import applicable_bounds
 from bestpolicy.bounds.paper import expected_samples_bound, predicted_samples, time_upper_bound
@@ -21,6 +21,8 @@ from bestpolicy.mdp import LinearMDP
 SCOPES = {
     "samples_lower_bound": "any algorithm, whichever steps it samples how often",
     "rounds_lower_bound": "algorithms that sample every step equally often, as gss-e does: rounds of one call per step",
+    "asymptotic_time": "any algorithm as δ → 0, times log(1/δ); not a bound at this δ",
+    "verification": "any algorithm that returns this policy as δ → 0, times log(1/δ); not a bound at this δ",
 }
 """For which algorithms a bound holds."""
 
@@ -45,8 +47,8 @@ class Row:
     note: str
 
 
-def summarise(mdp: LinearMDP, bound: LowerBound) -> dict[str, Any]:
-    """Everything of `bounds --json` for a bound at hand."""
+def summarise(mdp: LinearMDP, bound: LowerBound, floor: VerificationFloor | None = None) -> dict[str, Any]:
+    """Everything of `bounds --json` for a bound, and what verifying a policy takes, at hand."""
     problem, epsilon, delta = mdp.problem, bound.epsilon, bound.delta
     name = _algorithm(mdp)
     closest = bound.closest
@@ -62,6 +64,9 @@ def summarise(mdp: LinearMDP, bound: LowerBound) -> dict[str, Any]:
         "calls_per_round": problem.stages,
         "characteristic_rounds": bound.characteristic_rounds,
         "rounds_allocation": bound.in_rounds.allocation.tolist(),
+        "grouped_samples": bound.grouped_samples,
+        "asymptotic_time": bound.asymptotic_time,
+        "verification": None if floor is None else _verification(mdp, floor),
         "scopes": dict(SCOPES),
         "alternatives": {
             "count": len(bound.alternatives),
@@ -81,24 +86,32 @@ def summarise(mdp: LinearMDP, bound: LowerBound) -> dict[str, Any]:
     }
 
 
-def table_rows(mdp: LinearMDP, bound: LowerBound, *, literature: bool = True) -> list[Row]:
-    """Lines of the table for a bound at hand."""
+def table_rows(
+    mdp: LinearMDP, bound: LowerBound, *, literature: bool = True, floor: VerificationFloor | None = None
+) -> list[Row]:
+    """Lines of the table for a bound at hand, and for what verifying a policy takes."""
     of_type("mdp", mdp, LinearMDP)
     of_type("bound", bound, LowerBound)
     of_type("literature", literature, bool)
     problem, epsilon, delta, gap = mdp.problem, bound.epsilon, bound.delta, mdp.gap
-    floor = bound.samples_lower_bound
+    least = bound.samples_lower_bound
 
     def row(what: str, samples: float, note: str, *, comparable: bool = True) -> Row:
-        return Row(what, samples, samples / floor if comparable and floor > 0 else None, note)
+        return Row(what, samples, samples / least if comparable and least > 0 else None, note)
 
     name = _algorithm(mdp)
     ceiling = problem.stages * time_upper_bound(problem, gap, epsilon) * confidence_divergence(delta)
-    rows = [row("any algorithm, at least", floor, f"certified by {len(bound.alternatives)} alternative models")]
+    grouped = least == bound.grouped_samples > 0
+    proof = "groups of answers" if grouped else f"{len(bound.alternatives)} alternative models"
+    rows = [row("any algorithm, at least", least, f"certified by {proof}")]
     if problem.stages > 1:
         calls = problem.stages * bound.rounds_lower_bound
         note = f"every step equally often: {bound.rounds_lower_bound:.4g} rounds of {problem.stages} calls"
         rows.append(row("any that samples in rounds, at least", calls, note))
+    if floor is not None:
+        own = "the optimal policy" if (floor.policy == mdp.plan.policy).all() else "this policy"
+        note = "asymptotic: not a bound at this δ, nor for other policies"
+        rows.append(row(f"verifying {own}, as δ → 0", floor.samples(delta), note))
     rows += [
         row("the paper's estimate of that bound", ceiling, "U* kl(δ, 1-δ) ≥ T* kl(δ, 1-δ): not a lower bound"),
         row(f"{name}, predicted", predicted_samples(problem, gap, epsilon, delta), "solves t = U* β(δ, t)"),
@@ -118,6 +131,16 @@ def table_rows(mdp: LinearMDP, bound: LowerBound, *, literature: bool = True) ->
 
 def _algorithm(mdp: LinearMDP) -> str:
     return "gss" if mdp.problem.horizon is None else "gss-e"
+
+
+def _verification(mdp: LinearMDP, floor: VerificationFloor) -> dict[str, Any]:
+    policy = floor.policy if mdp.problem.horizon is not None else floor.policy[0]
+    return {
+        "policy": policy.tolist(),
+        "characteristic_time": floor.characteristic_time,
+        "characteristic_rounds": floor.characteristic_rounds,
+        "interrupted": floor.interrupted,
+    }
 
 
 def _describe(mdp: LinearMDP, alternative: Alternative) -> dict[str, Any]:

@@ -39,22 +39,22 @@ class Target:
 def all_targets(truth: Truth, reference: Reference) -> list[Target]:
     """List the targets of a model: actions that are not near-optimal, and for ε > 0 all others as seeds."""
     problem = truth.problem
-    optimum, epsilon = reference.optimum, reference.epsilon
+    incumbent, epsilon = reference.incumbent, reference.epsilon
     everywhere = np.arange(problem.states)
     chosen = np.zeros(reference.actions.shape, dtype=np.bool_)
-    np.put_along_axis(chosen, optimum.policy[:, :, None], True, axis=2)
+    np.put_along_axis(chosen, incumbent.policy[:, :, None], True, axis=2)
     others = np.broadcast_to(problem.distinct, reference.actions.shape) & ~chosen
     if epsilon == 0:
         others = others & ~reference.actions
     targets = []
     if problem.horizon is None:
-        kernel = truth.table.rows[0][everywhere, optimum.policy[0]]
+        kernel = truth.table.rows[0][everywhere, incumbent.policy[0]]
         visits = np.linalg.inv(np.eye(problem.states) - problem.continuation * kernel)
     for stage in range(problem.stages):
         if problem.horizon is not None:
             reach = least_reach(truth.table.rows, chosen, stage)
         for state, action in np.argwhere(others[stage]):
-            gap = float(optimum.values[stage, state] - optimum.q_values[stage, state, action])
+            gap = float(incumbent.values[stage, state] - incumbent.q_values[stage, state, action])
             check, repeats = (stage, int(state)), 1.0
             if problem.horizon is None:
                 rows = truth.table.rows[0][state]
@@ -64,7 +64,8 @@ def all_targets(truth: Truth, reference: Reference) -> list[Target]:
                 check, repeats = (0, int(reach[:, state].argmax())), float(reach[:, state].max())
             if not (reference.checkpoints[check] and repeats > 1e-9):
                 continue
-            place = stage, int(state), int(action), gap + epsilon / repeats, *check
+            shift = max(gap + epsilon / repeats, 1e-6 * epsilon)  # an incumbent may be that bad already
+            place = stage, int(state), int(action), shift, *check
             if not reference.actions[stage, state, action]:
                 targets.append(Target(*place))
             if epsilon > 0:
@@ -75,7 +76,7 @@ def all_targets(truth: Truth, reference: Reference) -> list[Target]:
 def advantage_gradients(truth: Truth, reference: Reference, targets: list[Target]) -> FloatArray:
     """y_h of each target's advantage at the truth, (targets, stages, d)."""
     problem, table = truth.problem, truth.table
-    everywhere, policy = np.arange(problem.states), reference.optimum.policy
+    everywhere, policy = np.arange(problem.states), reference.incumbent.policy
     gradients = np.zeros((len(targets), problem.stages, problem.dimension))
     if not targets:
         return gradients

@@ -57,6 +57,7 @@ def _facts(kind: type[Algorithm]) -> dict[str, str]:
     return {
         "promises": about.guarantee,
         "assumes": about.assumption,
+        "simulates": about.sampling,
         "samples": about.complexity,
         "constants": about.constants,
         "reference": about.reference,

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from bestpolicy.bounds.lower import Progress, lower_bound
+from bestpolicy.bounds.lower import Progress, lower_bound, verification_floor
 from bestpolicy.bounds.summary import summarise, table_rows
 from bestpolicy.cli import options
 from bestpolicy.cli.console import echo_json, notes, output
@@ -38,6 +38,9 @@ def bounds(model: str, literature: bool, figure: str | None, as_json: bool, **as
     The bound is certified: each alternative model behind it was verified to be a linear MDP in which no policy that
     is good in MODEL is good. If MODEL is episodic there is a second bound, on algorithms that sample every step
     equally often, in rounds of one call per step. Ctrl-C ends the search; the best bounds so far are printed.
+
+    With EPSILON > 0 there are several right answers, and the bound is weaker than what any of them takes. Beside it
+    stands what it takes to verify the optimal policy as DELTA goes to 0: that is not a bound at this DELTA.
     """
     mdp = load_model(model)
     if figure is not None:
@@ -48,17 +51,22 @@ def bounds(model: str, literature: bool, figure: str | None, as_json: bool, **as
             show(f"T ≥ {progress.characteristic_time:.4g} from {progress.alternatives} alternatives")
 
         bound = lower_bound(mdp, callback=follow, **asked)
+        floor = None
+        if asked["epsilon"] > 0 and bound.samples_lower_bound > 0 and not bound.interrupted:
+            policy = mdp.plan.policy if mdp.problem.horizon is not None else mdp.plan.policy[0]
+            limits = {"max_seconds": asked["max_seconds"] / 3, "rewards": asked["rewards"]}
+            floor = verification_floor(mdp, policy, asked["epsilon"], **limits)
     if figure is not None:
         from bestpolicy.report import bounds_figure
 
         bounds_figure(mdp, bound).savefig(figure)
     if as_json:
-        echo_json(summarise(mdp, bound) | {"model": model})
+        echo_json(summarise(mdp, bound, floor) | {"model": model})
         return
     console = output()
     console.print(f"{mdp.name}: {mdp.problem!r}, gap {mdp.gap:.3g}; ε = {asked['epsilon']:g}, δ = {asked['delta']:g}")
     table = Table("", "simulator calls", "ratio", "", box=None)
-    for row in table_rows(mdp, bound, literature=literature):
+    for row in table_rows(mdp, bound, literature=literature, floor=floor):
         ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
         table.add_row(row.what, f"{row.samples:.4g}", ratio, row.note)
     console.print(table)

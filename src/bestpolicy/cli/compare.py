@@ -37,6 +37,13 @@ _WIDE = 100
 )
 @options.max_samples
 @options.max_seconds
+@click.option(
+    "--start",
+    type=options.a_count(0),
+    default=0,
+    show_default=True,
+    help="State in which episodes begin, of algorithms that follow policies: they claim something of it alone.",
+)
 @options.workers("Run on this many processes; the rows do not depend on it.")
 @click.option("--store", type=options.NEW_FILE, help="File in which finished runs survive (SQLite).")
 @click.option("--output", "target", type=options.NEW_FILE, help="File to write, .json or .csv.")
@@ -57,7 +64,8 @@ def compare_command(
 
     The table has median samples with quartiles, their ratio to a lower bound on any algorithm's mean, the worst true
     loss, and failures: runs that vouched for a policy that is not within EPSILON, with an upper limit on their
-    probability (confidence 95 %). A star marks algorithms with runs that ended without a certificate.
+    probability (confidence 95 %). A star marks algorithms with runs that ended without a certificate. Algorithms that
+    follow policies have a table of their own: their claims, and losses, are about the start.
 
     With --price there is the price of certainty, too: samples over those with which the plug-in, an optimal policy of
     the model estimated from equally many samples of every pair, is within EPSILON in 95 % of 60 runs, uncertified.
@@ -95,7 +103,7 @@ def compare_command(
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
-    """Print one table per instance."""
+    """Print a table per instance, and another one of algorithms that follow policies."""
     settings = comparison.settings
     console.print(f"ε = {settings['asked_epsilon']:g}, δ = {settings['delta']:g}, {settings['runs']} runs each")
     bounds = {bound.instance: bound for bound in comparison.lower_bounds}
@@ -112,8 +120,13 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         if name in plug_in:
             console.print(_plug_in(plug_in[name]))
         entries = [entry for entry in comparison.summary if entry.instance == name]
-        if entries:
-            console.print(_table(entries, settings["runs"], width=console.width))
+        pairs = [entry for entry in entries if entry.simulates_pairs]
+        followers = [entry for entry in entries if not entry.simulates_pairs]
+        if pairs:
+            console.print(_table(pairs, settings["runs"], width=console.width))
+        if followers:
+            console.print("following policies, as a simulator must that can only be reset and stepped:")
+            console.print(_table(followers, settings["runs"], width=console.width))
         for skipped in comparison.skipped:
             if skipped.instance == name:
                 console.print(f"{skipped.algorithm} left out: {skipped.reason}", style="dim")
@@ -135,9 +148,12 @@ def _table(entries: list[Summary], runs: int, *, width: int) -> Table:
     with_bound = any(entry.ratio_to_bound is not None for entry in entries)
     with_price = any(entry.price is not None for entry in entries)
     with_best = not (with_bound or with_price) or width >= _WIDE
+    with_scope = any(not entry.simulates_pairs for entry in entries)
     headings = ["samples", "quartiles"] + ["÷ bound"] * with_bound + ["÷ best"] * with_best + ["price"] * with_price
     table = Table(box=None, padding=(0, 1), pad_edge=False)
     table.add_column("algorithm")
+    if with_scope:
+        table.add_column("claim about", no_wrap=True)
     for heading in (*headings, "loss", "failures", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for entry in sorted(entries, key=lambda entry: (entry.ratio_to_best is None, entry.median_samples)):
@@ -153,7 +169,8 @@ def _table(entries: list[Summary], runs: int, *, width: int) -> Table:
             f"{entry.median_seconds:.2f}",
         ]
         name = entry.algorithm if entry.runs == runs else f"{entry.algorithm}, {entry.runs} runs"
-        table.add_row(name, *cells, style="red" if entry.failures else "")
+        scope = [entry.scope if entry.certified else "nothing"] if with_scope else []
+        table.add_row(name, *scope, *cells, style="red" if entry.failures else "")
     return table
 
 

@@ -130,5 +130,7 @@ def write_page(comparison: Comparison, models: list[LinearMDP], path: Path) -> N
     """Write the page of the demo: the paper's algorithms beside `tight` and the lower bounds, and one run in detail."""
     mdp = next((mdp for mdp in models if mdp.name == SHOWN), models[0])
     delta, seed = comparison.settings["delta"], comparison.settings["seed"]
-    run = identify(ExactSimulator(mdp), epsilon=asked_epsilon(mdp), delta=delta, algorithm="tight", seed=seed)
+    run = identify(
+        ExactSimulator(mdp), epsilon=asked_epsilon(mdp), delta=delta, algorithm="tight", seed=seed, progress=False
+    )
     write_comparison_and_run(comparison, run, mdp, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -12,19 +13,26 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bestpolicy._numerics.inputs import whole
+from bestpolicy._numerics.inputs import whole, word
 from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, require_proof
 from bestpolicy.cli import options
 from bestpolicy.cli.console import INTERRUPTED, UNCERTIFIED, echo_json, notes, output, say
 from bestpolicy.cli.progress import stop_politely, study_progress
+from bestpolicy.cli.simulators import is_simulator, load_simulator
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
-from bestpolicy.problem import Problem
+from bestpolicy.problem import Problem, Units
 from bestpolicy.run import drive
-from bestpolicy.simulators import ExactSimulator
+from bestpolicy.run.arguments import calls_a_function, numbered_start
+from bestpolicy.run.identify import CALLS_PER_QUERY as OWN_CALLS_PER_QUERY
+from bestpolicy.run.identify import LARGEST_BATCH
+from bestpolicy.simulators import ExactSimulator, GenerativeModel
 from bestpolicy.study import Outcome, Result, Study
+from bestpolicy.study.patience import until
 from bestpolicy.study.result import at_most
+from bestpolicy.study.settings import absolute_epsilon
+from bestpolicy.study.study import start_distribution
 
 CALLS_PER_QUERY = 10**6
 _NAME = "study"
@@ -33,7 +41,7 @@ _STATES_SHOWN = 25
 
 @click.command()
 @click.argument("model")
-@options.epsilon
+@options.epsilon_or_share
 @options.delta
 @click.option("--algorithm", help=f"One of {', '.join(ALGORITHMS)}.  [default: gss, or gss-e if episodic]")
 @click.option(
@@ -41,8 +49,10 @@ _STATES_SHOWN = 25
 )
 @click.option(
     "--start",
-    type=options.Checked("start", lambda name, text: text if text == "uniform" else whole(name, int(text), 0)),
-    help="Claim something of this start state only, or of 'uniform' ones; for sharp.  [default: every state]",
+    type=options.Checked(
+        "start", lambda name, text: whole(name, int(text), 0) if text.isdecimal() else word(name, text)
+    ),
+    help="Claim something of this start state only, or of 'uniform' ones; for sharp, forward.  [default: every state]",
 )
 @options.max_samples
 @options.max_seconds
@@ -50,8 +60,8 @@ _STATES_SHOWN = 25
 @click.option("--store", type=options.NEW_FILE, help="File in which the run survives (SQLite).")
 @click.option("--name", type=options.WORD, default=_NAME, show_default=True, help="Name of the study in that file.")
 @options.workers(
-    "Simulate on this many processes, a million calls at a time. The answer does not depend on how many, but "
-    "differs from that without --workers, which draws whole batches at once."
+    "Simulate on this many processes, a million calls at a time (a hundred of your own simulator). The answer does not "
+    "depend on how many, but differs from that without --workers, which draws whole batches at once."
 )
 @options.certificate
 @options.as_json
@@ -60,29 +70,47 @@ def identify(
 ) -> int:
     """Find a policy of MODEL that is within EPSILON of optimal with probability 1 - DELTA.
 
+    MODEL may also be a simulator of your own, FILE.py:NAME, which is imported: bestpolicy.NamedSimulator(step, …), say.
+
     Exit codes: 0 certified, 2 bad input, 3 budget spent without a certificate, 130 interrupted (Ctrl-C: what is in
     flight is finished and what is known by then is printed; a second Ctrl-C stops at once).
     """
     if name != _NAME and store is None:
         raise InvalidInput("--name names the study in a file. Give the file, too: --store FILE.")
-    mdp, max_seconds, as_json = load_model(model), how.pop("max_seconds"), how.pop("as_json")
+    own = load_simulator(model) if is_simulator(model) else None
+    mdp = None if own is not None else load_model(model)
+    problem = own.problem if own is not None else mdp.problem  # type: ignore[union-attr]
+    units = Units.of(own)
+    max_seconds, as_json = how.pop("max_seconds"), how.pop("as_json")
     if how["start"] == "uniform":
-        how["start"] = [1 / mdp.problem.states] * mdp.problem.states
-    method = find_algorithm(how["algorithm"], mdp.problem)
-    _warn_of_small_budget(notes(), mdp, method, how["epsilon"], how["delta"], how["max_samples"])
+        how["start"] = [1 / problem.states] * problem.states
+    elif own is not None:
+        how["start"] = numbered_start(own, how["start"])
+    how["epsilon"] = absolute_epsilon(how["epsilon"], problem, units)
+    method = find_algorithm(how["algorithm"], problem)
+    if mdp is not None:
+        _warn_of_small_budget(notes(), mdp, method, how["epsilon"], how["delta"], how["max_samples"])
     if certificate is not None:
         require_proof(method)
-    study = Study(
-        mdp.problem,
-        **how,
-        calls_per_query=None if workers is None else CALLS_PER_QUERY,
-        store=store,
-        name=name,
-        origin={"model": model, "fingerprint": mdp.fingerprint, "rewards": rewards},
-    )
-    return run_study(
-        study, mdp, model, store, max_seconds=max_seconds, workers=workers, certificate=certificate, as_json=as_json
-    )
+    calls = CALLS_PER_QUERY if mdp is not None else OWN_CALLS_PER_QUERY
+    known = {"simulator": model}
+    if mdp is not None:
+        known = {"model": model, "fingerprint": mdp.fingerprint, "rewards": rewards}
+    begun = time.monotonic()
+    with until(None if max_seconds is None else begun + max_seconds):
+        study = Study(
+            problem,
+            **how,
+            calls_per_query=None if workers is None else calls,
+            store=store,
+            name=name,
+            units=units,
+            largest_batch=LARGEST_BATCH if calls_a_function(own) and how["max_samples"] is None else None,
+            origin=known,
+        )
+    left = None if max_seconds is None else max(1e-9, begun + max_seconds - time.monotonic())
+    limits = {"max_seconds": left, "workers": workers}
+    return run_study(study, mdp, model, store, simulator=own, **limits, certificate=certificate, as_json=as_json)
 
 
 def run_study(
@@ -91,6 +119,7 @@ def run_study(
     model: str,
     store: str | None,
     *,
+    simulator: GenerativeModel | None = None,
     max_seconds: float | None,
     workers: int | None,
     certificate: str | None,
@@ -98,11 +127,13 @@ def run_study(
 ) -> int:
     """Drive a study to its end with the model's own simulator, print the result, return the exit code.
 
-    All that was typed must have been checked: a refused command leaves no trace. Without a model the study must have
-    ended.
+    All that was typed must have been checked: a refused command leaves no trace. Without a model or a simulator the
+    study must have ended.
     """
     err = notes()
-    if study.done or mdp is None:
+    if simulator is None and mdp is not None:
+        simulator = ExactSimulator(mdp, rewards=study.settings.origin["rewards"])  # type: ignore[arg-type]
+    if study.done or simulator is None:
         err.print("Note: this study has ended; its file says:")
         result = study.result()
     else:
@@ -110,7 +141,7 @@ def run_study(
         with study_progress(err) as progress, stop_politely(study):
             result = drive(
                 study,
-                ExactSimulator(mdp, rewards=study.settings.origin["rewards"]),  # type: ignore[arg-type]
+                simulator,
                 max_seconds=max_seconds,
                 executor=executor,
                 progress=progress,
@@ -124,6 +155,7 @@ def run_study(
         raise failure
     if store is not None and not result.certified and result.outcome not in (Outcome.GAVE_UP, Outcome.NO_GUARANTEE):
         more = f" --max-samples {_larger_budget(study):.2g}" if result.outcome is Outcome.BUDGET else ""
+        more += f" --model {shlex.quote(model)}" if mdp is None else ""
         go_on = f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
         say(f"To go on: {go_on}", err=True)
     if result.outcome is Outcome.INTERRUPTED:
@@ -175,10 +207,16 @@ def _print_result(console: Console, problem: Problem, mdp: LinearMDP | None, res
     facts.add_row("statistic / threshold", f"{result.statistic:.4g} / {result.threshold:.4g}")
     facts.add_row("estimated gap", f"{result.gap:.4g}")
     if mdp is not None:
-        facts.add_row("true loss", f"{mdp.loss(result.policy):.3g} (known here because the model is)")
+        start = None if result.origin is None else start_distribution(problem, result.origin.settings)
+        where = "" if start is None else f" {result.where}"
+        loss = mdp.loss(result.policy, start=start)
+        facts.add_row("true loss", f"{loss:.3g}{where} (known here because the model is)")
     console.print(facts)
     for warning in result.warnings:
         console.print(f"Warning: {warning}", style="yellow")
+    if result.names is not None:
+        console.print(str(result).splitlines()[-1])
+        return
     if problem.states > _STATES_SHOWN:
         console.print(f"policy: {problem.states} states; use --json to see it")
         return

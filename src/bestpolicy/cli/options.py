@@ -90,6 +90,12 @@ delta = click.option(
 epsilon = click.option(
     "--epsilon", type=a_number(least=0), required=True, help="How far from optimal a policy may be; 0 for optimal."
 )
+epsilon_or_share = click.option(
+    "--epsilon",
+    type=Checked("float", lambda name, text: text if "%" in text else number(name, float(text))),
+    required=True,
+    help="How far from optimal a policy may be; 0 for optimal; 5% for that share of the range of values.",
+)
 max_samples = click.option("--max-samples", type=a_count(), help="Budget of simulator calls of a run, e.g. 1e8.")
 max_seconds = click.option("--max-seconds", type=a_number(above=0), help="Budget of time of a run.")
 name = click.option("--name", help="Name of the study, if the file has several.")

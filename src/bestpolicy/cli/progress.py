@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
-from scipy.optimize import nnls
 
 from bestpolicy.errors import plain
+from bestpolicy.run.progress import bar, progress_line
 from bestpolicy.study import Study
 
 _PATIENCE = 2.0  # seconds after which reading a file is worth a note
@@ -59,7 +58,7 @@ def changing_line(console: Console) -> Iterator[Callable[[str], None]]:
 def work_progress(console: Console) -> Iterator[Callable[[int, int, str], None]]:
     """Yield a function that shows how much of some work is done, and what it is at."""
     with changing_line(console) as show:
-        yield lambda done, total, what: show(f"{_bar(done / max(total, 1), 30)} {done}/{total} {what}")
+        yield lambda done, total, what: show(f"{bar(done / max(total, 1), 30)} {done}/{total} {what}")
 
 
 @contextmanager
@@ -94,33 +93,3 @@ def reading_progress(console: Console) -> Iterator[Callable[[int, int], None]]:
                 console.print(f"Note: reading {answers} stored answers ({done} so far).")
 
         yield follow
-
-
-def progress_line(study: Study, history: list[tuple[float, float]]) -> str:
-    """Describe the state of a study in one line; `history` has (time, samples) after each look at the data."""
-    check = study.checks[-1]
-    done = min(1.0, check.statistic / check.threshold) if check.threshold > 0 else 1.0
-    forecast = study.forecast()
-    end = "too early to tell the end"
-    if 0 < forecast < float("inf"):
-        end = f"~{forecast:.2g} in all"
-        left = seconds_left(history, forecast)
-        end += "" if left is None else f", {left:.0f} s left"
-    return f"{study.samples:.3g} samples {_bar(done, 10)} {done:.2f}, gap {check.gap:.2g}, {end}"
-
-
-def seconds_left(history: list[tuple[float, float]], forecast: float) -> float | None:
-    """Extrapolate a run whose time goes into looks (a fixed price each) and into samples (a price each)."""
-    times, samples = np.array(history[-30:]).T
-    if len(times) < 4 or samples[-2] <= 0:
-        return None
-    looks = np.arange(len(times))
-    price, _ = nnls(np.column_stack([looks, samples - samples[0]]), times - times[0])
-    growth = max(samples[-1] / samples[-2], 1.001)
-    looks_left = max(0.0, np.log(forecast / samples[-1]) / np.log(growth))
-    return float(price[0] * looks_left + price[1] * max(0.0, forecast - samples[-1]))
-
-
-def _bar(share: float, width: int) -> str:
-    full = round(width * share)
-    return "█" * full + "░" * (width - full)

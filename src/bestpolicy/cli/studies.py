@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from math import inf
 from typing import Any
 
@@ -13,6 +14,7 @@ from bestpolicy.cli import options
 from bestpolicy.cli.console import echo_json, notes, output
 from bestpolicy.cli.identify import run_study
 from bestpolicy.cli.progress import reading_progress
+from bestpolicy.cli.simulators import is_simulator, load_simulator
 from bestpolicy.errors import InvalidInput
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
@@ -26,7 +28,7 @@ from bestpolicy.study.store import Store
 @click.command()
 @click.argument("file")
 @options.name
-@click.option("--model", help="Where the model is now, if not where it was.")
+@click.option("--model", help="Where the model is now, if not where it was; FILE.py:NAME for a simulator of your own.")
 @click.option("--max-samples", type=options.a_count(), help="A new budget of simulator calls, those so far included.")
 @options.max_seconds
 @options.workers("Simulate on this many processes; pays if it began with --workers.")
@@ -40,14 +42,16 @@ def resume(
     A study that has ended is answered from its file at once. Any other takes up what its file says was asked, answered
     and decided, on whatever machine. Exit codes are those of `bestpolicy identify`.
 
-    For a simulator of your own, use `bestpolicy.Study.resume` and `bestpolicy.drive` in Python.
+    A simulator of your own must be named again, --model FILE.py:NAME: no file of studies can make this command run
+    a program.
     """
     with Store(file) as store:
         record = store.read(store.find(name))
     if certificate is not None and record.settings.algorithm in ALGORITHMS:
         require_proof(ALGORITHMS[record.settings.algorithm]())
     source = record.settings.origin.get("model", "") if model is None else model
-    mdp, why_not = _model_of(record, file, source)
+    own = load_simulator(source) if model is not None and is_simulator(source) else None
+    mdp, why_not = (None, "") if own is not None else _model_of(record, file, source)
     if why_not and (record.result is None or model is not None or max_samples is not None):
         raise InvalidInput(why_not)  # before the file has a new budget
     with reading_progress(notes()) as progress:
@@ -55,7 +59,7 @@ def resume(
     try:
         if why_not and not study.done:
             raise InvalidInput(why_not)
-        return run_study(study, mdp, source, file, certificate=certificate, **how)
+        return run_study(study, mdp, source, file, simulator=own, certificate=certificate, **how)
     finally:
         study.close()
 
@@ -63,6 +67,11 @@ def resume(
 def _model_of(record: Record, file: str, source: str) -> tuple[LinearMDP | None, str]:
     """Load the model of a study, or say why that cannot be done."""
     origin = record.settings.origin
+    if "simulator" in origin:
+        return None, (
+            f"{file} was written with a simulator of your own. Name it again to go on: --model "
+            f"{shlex.quote(origin['simulator'])}."
+        )
     if "model" not in origin:
         return None, (
             f"{file} was not written by 'bestpolicy identify', so its simulator is not known here. Go on in Python: "

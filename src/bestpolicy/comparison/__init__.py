@@ -20,6 +20,10 @@ from math import isfinite
 from os import PathLike
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bestpolicy._numerics.arrays import as_floats
 from bestpolicy._numerics.inputs import file_path, function, number, of_type, whole
 from bestpolicy._version import __version__
 from bestpolicy.algorithms import ALGORITHMS, Algorithm, require_algorithm
@@ -32,7 +36,18 @@ from bestpolicy.comparison.comparison import (
     Trial,
     up_to_date,
 )
-from bestpolicy.comparison.work import Bound, Price, Progress, Run, Task, carry_out, parameters
+from bestpolicy.comparison.work import (
+    UNFIT,
+    Bound,
+    Price,
+    Progress,
+    Run,
+    Start,
+    Task,
+    carry_out,
+    in_words,
+    parameters,
+)
 from bestpolicy.errors import InvalidInput, did_you_mean
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
@@ -54,6 +69,7 @@ def compare(
     seed: int = 0,
     max_samples: int | None = None,
     max_seconds: float | None = None,
+    start: int | ArrayLike = 0,
     executor: Executor | None = None,
     workers: int | None = None,
     store: str | PathLike[str] | None = None,
@@ -77,6 +93,9 @@ def compare(
         Runs of each algorithm on each instance, with the seeds ``seed``, ``seed + 1``, …
     max_samples, max_seconds : optional
         Budgets of a single run. With `max_seconds` the results depend on the machine.
+    start : int or array (S,)
+        Where the episodes begin of algorithms that follow policies: a state, or a distribution over states. Their
+        claims and losses are about it alone; those of all others are about every state.
     executor : Executor, optional
         Where to run, such as Dask's ``Client.get_executor()``; the runs are sent there as wholes.
     workers : int, optional
@@ -118,6 +137,7 @@ def compare(
     of_type("lower_bounds", lower_bounds, bool)
     if executor is not None and workers is not None:
         raise InvalidInput("give an executor or a number of workers, not both.")
+    begins = _start(start)
     mdps = _by_name([_load(model) for model in _several(models)], lambda mdp: mdp.name, "models")
     methods = _by_name(_algorithms(algorithms), label, "algorithms")
 
@@ -125,12 +145,12 @@ def compare(
     tasks: list[Task] = []
     for instance, mdp in mdps.items():
         for name, method in methods.items():
-            reason = method.unsuitable(mdp.problem)
+            reason = _why_not(method, mdp)
             if reason:
                 skipped[instance, name] = reason
                 continue
             tasks += [
-                Run(instance, name, mdp, method, epsilon, delta, n, max_samples, max_seconds)
+                Run(instance, name, mdp, method, epsilon, delta, n, max_samples, max_seconds, begins)
                 for n in range(seed, seed + runs)
             ]
     if lower_bounds:  # last: they cannot hold up a run
@@ -161,6 +181,7 @@ def compare(
         "seed": seed,
         "max_samples": max_samples,
         "max_seconds": max_seconds,
+        "start": begins if isinstance(begins, int) else list(begins),
         "algorithms": [{"label": name, "name": m.name, "parameters": parameters(m)} for name, m in methods.items()],
         "instances": [describe(instance, mdp) for instance, mdp in mdps.items()],
         "interrupted": interrupted,
@@ -168,6 +189,14 @@ def compare(
     }
     left_out = (Skipped(name, instance, reason) for (instance, name), reason in skipped.items())
     return Comparison(settings, tuple(rows), tuple(left_out), tuple(bounds), tuple(plug_in))
+
+
+def _why_not(method: Algorithm, mdp: LinearMDP) -> str:
+    """Say why an algorithm cannot run on a model, or nothing; one that cannot even say so is left out alone."""
+    try:
+        return method.unsuitable(mdp.problem)
+    except UNFIT as error:
+        return in_words(error)
 
 
 def label(algorithm: Algorithm) -> str:
@@ -181,6 +210,15 @@ def label(algorithm: Algorithm) -> str:
             text = repr(value)
             changed.append(f"{field.name}={text if len(text) <= _LONGEST_VALUE else '…'}")
     return f"{algorithm.name}({', '.join(changed)})" if changed else algorithm.name
+
+
+def _start(start: Any) -> Start:
+    if np.ndim(start) == 0:
+        return whole("start", start, 0)
+    chances = as_floats("start", start, ("states",))
+    if not ((chances >= 0).all() and abs(chances.sum() - 1) < 1e-9):
+        raise InvalidInput("start must be a state, or a distribution over states with sum 1.")
+    return tuple(chances.tolist())
 
 
 def _load(model: Model) -> LinearMDP:

@@ -8,7 +8,7 @@ The file format is one JSON object::
 with the attributes of `Trial`, `Skipped`, `InstanceBound`, `InstancePlugIn` and `Summary` as keys, and null for what is
 not known; ``plug_in`` is there only if the price was asked for. The summary follows from the rows; it is written for
 other programs and not read back. In version 1 what was asked was
-called ``epsilon``, and what is certified ``certified_epsilon``.
+called ``epsilon``, and what is certified ``certified_epsilon``; before version 3 all claims were about every state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from math import isfinite
 from os import PathLike
 from pathlib import Path
@@ -29,7 +29,7 @@ from scipy.special import betaincinv
 from bestpolicy.errors import InvalidInput
 
 FORMAT = "bestpolicy comparison"
-VERSION = 2
+VERSION = 3
 _LARGEST_FILE = 2**26  # bytes; hundreds of thousands of runs
 CONFIDENCE = 0.95  # of the limit on the failure probability
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -55,7 +55,8 @@ class Trial:
     samples : int
         Simulator calls.
     loss : float
-        True loss of the returned policy, max_s V*(s) - V^π(s), from the known model.
+        True loss of the returned policy, V*(s) - V^π(s), from the known model: where the claim is, so in the worst
+        state if it is about every state.
     certified : bool
         Whether the algorithm vouches for `asked_epsilon` with probability 1 - `delta`.
     epsilon : float or None
@@ -63,6 +64,12 @@ class Trial:
     outcome : str
         Why the run ended.
     seconds : float
+    scope : str
+        Where the policy is claimed to be good: "every state", "state 0", "the start".
+    sampling : str
+        What the algorithm asks a simulator for: "pairs", "episodes" or "one trajectory".
+    loss_anywhere : float or None
+        Its loss in the worst state, if that is not what is claimed.
     """
 
     algorithm: str
@@ -76,6 +83,9 @@ class Trial:
     epsilon: float | None
     outcome: str
     seconds: float
+    scope: str = "every state"
+    sampling: str = "pairs"
+    loss_anywhere: float | None = None
 
     @property
     def failed(self) -> bool:
@@ -153,9 +163,12 @@ class Summary:
     median_seconds : float
     ratio_to_bound, ratio_to_best : float or None
         Median samples over the lower bound on any algorithm's mean, and over the least median on the instance. Only
-        if every run was certified: what an unfinished run has used says little of what it needs.
+        if every run was certified: what an unfinished run has used says little of what it needs. The bound is for
+        claims about every state by simulating pairs; the best is that of those which sample alike.
     price : float or None
         Median samples over those of the uncertified plug-in, if that was asked for and every run was certified.
+    scope, sampling : str
+        As in `Trial`.
     """
 
     algorithm: str
@@ -172,6 +185,13 @@ class Summary:
     ratio_to_bound: float | None
     ratio_to_best: float | None
     price: float | None = None
+    scope: str = "every state"
+    sampling: str = "pairs"
+
+    @property
+    def simulates_pairs(self) -> bool:
+        """Whether it needs a simulator that can be put into any state; if not, it follows policies."""
+        return self.sampling == "pairs"
 
 
 Entry = TypeVar("Entry", Trial, Skipped, InstanceBound, InstancePlugIn)
@@ -220,13 +240,16 @@ class Comparison:
         for row in self.rows:
             groups.setdefault((row.instance, row.algorithm), []).append(row)
         medians = {key: float(np.median([row.samples for row in rows])) for key, rows in groups.items()}
+        pairs = {key: rows[0].sampling == "pairs" for key, rows in groups.items()}
         complete = {key for key, rows in groups.items() if all(row.certified for row in rows)}
         bounds = {bound.instance: bound.samples for bound in self.lower_bounds}
         plug_in = self._plug_in_samples
         summaries = []
         for key, rows in groups.items():
             instance, algorithm = key
-            best = min((medians[other] for other in complete if other[0] == instance), default=None)
+            rivals = [other for other in complete if other[0] == instance and pairs[other] == pairs[key]]
+            best = min((medians[other] for other in rivals), default=None)
+            comparable = key in complete and pairs[key]
             failures = sum(row.failed for row in rows)
             quartiles = np.percentile([row.samples for row in rows], [25, 75])
             summaries.append(
@@ -242,9 +265,11 @@ class Comparison:
                     failures=failures,
                     failure_limit=binomial_limit(failures, len(rows)),
                     median_seconds=float(np.median([row.seconds for row in rows])),
-                    ratio_to_bound=_ratio(medians[key], bounds.get(instance)) if key in complete else None,
+                    ratio_to_bound=_ratio(medians[key], bounds.get(instance)) if comparable else None,
                     ratio_to_best=_ratio(medians[key], best) if key in complete else None,
-                    price=_ratio(medians[key], plug_in.get(instance)) if key in complete else None,
+                    price=_ratio(medians[key], plug_in.get(instance)) if comparable else None,
+                    scope=rows[0].scope,
+                    sampling=rows[0].sampling,
                 )
             )
         return tuple(summaries)
@@ -271,7 +296,7 @@ class Comparison:
         """Build a comparison from what `to_dict` returned."""
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise InvalidInput(f"this is not a comparison: its format must be {FORMAT!r}.")
-        if content.get("version") not in (1, VERSION):
+        if content.get("version") not in (1, 2, VERSION):
             raise InvalidInput(f"version {content.get('version')} of the format is not known here. Upgrade to read it.")
         settings = content.get("settings")
         if not isinstance(settings, dict):
@@ -298,12 +323,11 @@ class Comparison:
 
     def cells(self) -> list[list[Any]]:
         """Return what there is to know of each run, in the order of `columns`."""
-        plug_in = self._plug_in_samples
-        return [
-            [*asdict(row).values()]
-            + [_ratio(row.samples, plug_in.get(row.instance)) if row.certified else None] * bool(self.plug_in)
-            for row in self.rows
-        ]
+        return [[*asdict(row).values()] + [self._price(row)] * bool(self.plug_in) for row in self.rows]
+
+    def _price(self, row: Trial) -> float | None:
+        comparable = row.certified and row.sampling == "pairs"
+        return _ratio(row.samples, self._plug_in_samples.get(row.instance)) if comparable else None
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a file: the rows if it ends with ``.csv``, else everything as JSON."""
@@ -338,13 +362,14 @@ def binomial_limit(failures: int, runs: int, confidence: float = CONFIDENCE) -> 
 def _read(kind: type[Entry], content: dict[str, Any], part: str) -> tuple[Entry, ...]:
     """Build the entries of one part of a document, each of whose fields must be there and of its type."""
     entries, types = content.get(part), {field.name: str(field.type) for field in fields(kind)}
+    optional = {field.name for field in fields(kind) if field.default is not MISSING}  # that older versions lack
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InvalidInput(f"the comparison is damaged: {part!r} must be a list of objects.")
     entries = [up_to_date(entry) for entry in entries]
     for number, entry in enumerate(entries):
         where = f"the comparison is damaged: entry {number} of {part!r}"
-        if entry.keys() != types.keys():
-            odd = sorted(entry.keys() ^ types.keys())
+        odd = sorted((entry.keys() ^ types.keys()) - (optional - entry.keys()))
+        if odd:
             raise InvalidInput(f"{where} lacks {odd[0]!r}." if odd[0] in types else f"{where} has {odd[0]!r} besides.")
         for name, value in entry.items():
             if type(value) not in _TYPES[types[name]] or (isinstance(value, float) and not isfinite(value)):

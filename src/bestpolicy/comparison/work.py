@@ -23,10 +23,20 @@ from bestpolicy.comparison.ledger import Ledger
 from bestpolicy.errors import BestPolicyError
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.run import identify
+from bestpolicy.samples.episodes import start_law
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.study import Outcome
 
+UNFIT = (BestPolicyError, MemoryError, np.linalg.LinAlgError)  # what an algorithm raises on a problem that is too much
+
+
+def in_words(error: BaseException) -> str:
+    """Say why an algorithm cannot run."""
+    return str(error) if isinstance(error, BestPolicyError) else f"{type(error).__name__}: {error}"
+
+
 Record = dict[str, Any]
+Start = int | tuple[float, ...]  # a state, or a distribution over states
 Progress = Callable[[int, int, str], object]
 
 
@@ -43,12 +53,20 @@ class Run:
     seed: int
     max_samples: int | None
     max_seconds: float | None
+    start: Start = 0
+
+    @property
+    def begins(self) -> Start | None:
+        """Where its episodes begin, if it follows them."""
+        return self.start if self.algorithm.about.sampling == "episodes" else None
 
     @property
     def key(self) -> str:
         """Everything that decides the result."""
         kind = type(self.algorithm)
+        begins = {} if self.begins is None else {"start": self.begins}
         return _key(
+            **begins,
             model=self.mdp.fingerprint,
             algorithm=[self.algorithm.name, f"{kind.__module__}.{kind.__qualname__}", parameters(self.algorithm)],
             epsilon=self.epsilon,
@@ -73,21 +91,34 @@ class Run:
                 seed=self.seed,
                 max_samples=self.max_samples,
                 max_seconds=self.max_seconds,
+                start=self.begins,
+                progress=False,
             )
-        except BestPolicyError as error:
-            return {"cannot": str(error)}
+        except UNFIT as error:
+            return {"cannot": in_words(error)}
         if result.outcome is Outcome.INTERRUPTED:
             return None
         # Losses below the precision of the computation count as 0, or ε = 0 would see failures that are none.
-        optimal = self.mdp.is_near_optimal(result.policy, 0.0)
+        anywhere = 0.0 if self.mdp.is_near_optimal(result.policy, 0.0) else self.mdp.loss(result.policy)
+        law = None if self.begins is None else start_law(self.begins, self.mdp.problem.states)
         return {
             "samples": int(result.samples),
-            "loss": 0.0 if optimal else self.mdp.loss(result.policy),
+            "loss": anywhere if law is None or not anywhere else self.mdp.loss(result.policy, law),
             "certified": bool(result.certified),
             "epsilon": float(result.epsilon) if isfinite(result.epsilon) else None,
             "outcome": str(result.outcome),
             "seconds": round(result.seconds, 4),
+            "scope": _scope(self.begins),
+            "sampling": self.algorithm.about.sampling,
+            "loss_anywhere": None if law is None else anywhere,
         }
+
+
+def _scope(begins: Start | None) -> str:
+    """Where a policy is claimed to be good, in two words."""
+    if begins is None:
+        return "every state"
+    return f"state {begins}" if isinstance(begins, int) else "the start"
 
 
 @dataclass(frozen=True, eq=False)

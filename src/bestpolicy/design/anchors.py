@@ -115,7 +115,8 @@ def _extrapolation(problem: Problem, chosen: IntArray, coefficients: FloatArray)
 
 def _orthonormal(problem: Problem) -> FloatArray:
     """Features of the allowed pairs in coordinates where their second moment is the identity, (n, d)."""
-    rows, transform = well_conditioned(problem.pair_features, precision=1e-12)
+    attainable = 4 * problem.dimension**1.5 * np.finfo(np.float64).eps
+    rows, transform = well_conditioned(problem.pair_features, precision=max(1e-12, attainable))
     points: FloatArray = rows @ transform * np.sqrt(len(rows))
     return points
 

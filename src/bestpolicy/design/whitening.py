@@ -178,14 +178,17 @@ def well_conditioned(features: FloatArray, precision: float) -> tuple[FloatArray
     """
     for _ in range(3):
         transform, condition = whitening_transform(features)
+        if diagonal_of(transform) is not None:  # one product for each entry, whatever the dimension
+            return features, transform
         # Row by row, the rounding of x T is at most d eps |x| |T|, and | |x| |T| | <= sqrt(d) condition |x T|.
         if features.shape[1] ** 1.5 * EPS * condition <= precision:
             return features, transform
         chunks = row_chunks(*features.shape)
         features = np.concatenate([accurate_product(features[chunk], transform)[0] for chunk in chunks])
     raise ConvergenceError(
-        f"the features are too ill conditioned (condition number {condition:.1e} after whitening) for a design "
-        f"to be certified to {precision:.1e}. Ask for a larger tolerance, or use features of a smaller dimension."
+        f"the features are too ill conditioned (condition number {condition:.1e} after whitening) or too many (d = "
+        f"{features.shape[1]}) for a design to be certified to {precision:.1e}. Ask for a larger tolerance, or use "
+        "features of a smaller dimension."
     )
 
 

@@ -1,9 +1,10 @@
 """Model files: one ``.npz`` of plain arrays, never a pickle, so that loading a stranger's file runs no code.
 
 Keys: features (S, A, d), or table (2,), the numbers of states and actions, if every pair has a coordinate of its own;
-discount or horizon; optionally mask (S, A), theta ((d,) or (H, d)) and mu ((S, d) or (H, S, d)). A sparse μ has three
-keys instead: probabilities and next_states (n,), those of each coordinate one after the other, and ends (m, d + 1),
-where those of each begin and end; m is 1, if all steps are alike, or H.
+discount or horizon; optionally mask (S, A), of a table end_states (n,), in which the process is over, and end_reward,
+what each step pays there (`Problem.end_reward`), theta ((d,) or (H, d)) and mu ((S, d) or (H, S, d)). A sparse μ has
+three keys instead: probabilities and next_states (n,), those of each coordinate one after the other, and ends
+(m, d + 1), where those of each begin and end; m is 1, if all steps are alike, or H.
 
 A small file may unpack to anything, so the names, types and shapes that it declares are weighed before any array is
 made: memory is limited to `max_bytes`, else to the environment variable BESTPOLICY_MAX_MODEL_BYTES, else to 1 GiB, and
@@ -32,7 +33,8 @@ from bestpolicy.problem.problem import Problem
 LIMIT = "BESTPOLICY_MAX_MODEL_BYTES"  # the environment variable
 _LIMIT = 2**30
 _SPARSE = ("probabilities", "next_states", "ends")
-_KEYS = ("features", "theta", "mu", "discount", "horizon", "mask", "table", *_SPARSE)
+_ENDS = ("end_states", "end_reward")
+_KEYS = ("features", "theta", "mu", "discount", "horizon", "mask", "table", *_SPARSE, *_ENDS)
 _BYTES_A_PAIR = 32  # that a table takes
 _OPERATIONS_A_BYTE = 2**11  # of the limit: minutes of checks at 1 GiB
 _LONGEST_READ = 2**20  # of what is packed: NumPy reads less at a time, and no list of six members is as long
@@ -68,7 +70,13 @@ def from_file(
             arrays = {key: frozen(_array(archive, member)) for key, member in members.items()}
             known: dict[str, Any] = {key: _scalar(path, arrays, key) for key in ("discount", "horizon")}
             known["mask"] = arrays.get("mask")
-            problem = Problem(arrays["features"], **known) if table is None else Problem.tabular(*table, **known)
+            problem = (
+                Problem(arrays["features"], **known)
+                if table is None
+                else Problem.tabular(*table, **known, ends=arrays.get("end_states", ()))
+            )
+            if "end_reward" in arrays:
+                problem = problem.with_end_reward(_scalar(path, arrays, "end_reward"))
             mu = _sparse_mu(problem, arrays, path) if _SPARSE[0] in arrays else arrays.get("mu")
     return problem, arrays.get("theta"), mu
 
@@ -110,6 +118,8 @@ def to_bytes(problem: Problem, *, theta: FloatArray | None = None, mu: FloatArra
         arrays["horizon"] = np.int64(problem.horizon)
     if not problem.mask.all():
         arrays["mask"] = problem.mask
+    if len(problem.ends):
+        arrays |= {"end_states": problem.ends, "end_reward": np.float64(problem.end_reward)}
     if theta is not None and mu is not None:
         arrays |= {"theta": theta} | (_sparse_arrays(mu) if isinstance(mu, tuple) else {"mu": mu})
     buffer = io.BytesIO()
@@ -174,6 +184,10 @@ def _members(archive: zipfile.ZipFile, path: str) -> dict[str, zipfile.ZipInfo]:
         raise InvalidInput(f"{path} {wrong}. It has: {', '.join(members) or 'nothing'}.")
     if 0 < len(members.keys() & {*_SPARSE}) < len(_SPARSE) or ("mu" in members and _SPARSE[0] in members):
         raise InvalidInput(f"{path} must have mu, or all of {', '.join(_SPARSE)}. It has: {', '.join(members)}.")
+    if members.keys() & {*_ENDS} and not members.keys() >= {"table", *_ENDS}:
+        raise InvalidInput(
+            f"{path} must have all of table, {', '.join(_ENDS)}, or no ends. It has: {', '.join(members)}."
+        )
     return members
 
 

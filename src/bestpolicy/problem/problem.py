@@ -2,7 +2,9 @@
 
 A `Problem` is the finite set of (state, action) pairs with their features φ(s, a) ∈ R^d, the actions allowed in
 each state, and either a discount factor γ (values lie in [0, 1/(1-γ)]) or a horizon H (values of step h lie in
-[0, H-h], steps counted from 0). Rewards are in [0, 1]. The transition law and the rewards are hidden from it.
+[0, H-h], steps counted from 0). Rewards are in [0, 1]. The transition law and the rewards are hidden from it, except
+at *ends*, where the process is over: nothing is decided there, and every later reward is the same known number, the
+image of the user's 0. So an end is worth that number times the steps that are left, known beforehand and exactly.
 
 Discounted and episodic problems share their code through a leading *stage* axis: a discounted problem has one
 stage that leads back to itself, an episodic problem has H stages, each leading to the next.
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,19 +31,24 @@ from bestpolicy._numerics.arrays import (
     Matrix,
     as_floats,
     as_numbers,
+    as_whole,
     axes_of,
     compact,
     frozen,
     readable_size,
 )
-from bestpolicy._numerics.inputs import as_float, number, shown, whole
+from bestpolicy._numerics.inputs import as_float, number, require_fraction, shown, whole
 from bestpolicy._numerics.memory import about, usable_memory
 from bestpolicy.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bestpolicy.problem.units import Units
 
 HUGE = 1e100  # squares of such numbers, and of their inverses, are numbers still
 _DENSE_STATES = 200  # states up to which looks keep tables of transition probabilities
 _NUMBERS_A_PAIR = 64  # that a look takes for each step of a table
 _LONGEST_LOOK = 60  # seconds; a run has a hundred looks
+_NO_ENDS = frozen(np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,6 +67,14 @@ class Problem:
         H, from 1 to a million.
     mask : bool array (S, A), optional
         True where the action is allowed; every state needs one. All are allowed by default.
+
+    Attributes
+    ----------
+    ends : int array
+        States in which the process is over (`Problem.tabular`), in order; most problems have none. Their mask allows
+        the first action alone, which leads to the last of the ends and decides nothing.
+    end_reward : float
+        What each step pays there, in [0, 1]: the image of the user's 0 (`in_units`).
     """
 
     discount: float | None
@@ -66,6 +82,8 @@ class Problem:
     mask: BoolArray
     dimension: int
     given_features: FloatArray | None  # None if there is no array of them
+    ends: IntArray
+    end_reward: float
 
     def __init__(
         self,
@@ -83,14 +101,23 @@ class Problem:
         self._set(discount, _checked_horizon(horizon, _numbers_a_step(*checked.shape)), allowed, checked)
 
     def _set(
-        self, discount: float | None, horizon: int | None, mask: BoolArray, features: FloatArray | None = None
+        self,
+        discount: float | None,
+        horizon: int | None,
+        mask: BoolArray,
+        features: FloatArray | None = None,
+        ends: IntArray = _NO_ENDS,
+        end_reward: float = 0.0,
     ) -> None:
-        dimension = int(np.count_nonzero(mask)) if features is None else int(features.shape[2])
+        pairs = int(np.count_nonzero(mask)) - len(ends) + (len(ends) > 0)  # all ends share a coordinate
+        dimension = pairs if features is None else int(features.shape[2])
         object.__setattr__(self, "discount", _checked_discount(discount, horizon))
         object.__setattr__(self, "horizon", horizon)
         object.__setattr__(self, "mask", mask)
         object.__setattr__(self, "dimension", dimension)
         object.__setattr__(self, "given_features", features)
+        object.__setattr__(self, "ends", ends)
+        object.__setattr__(self, "end_reward", end_reward)
 
     @classmethod
     def tabular(
@@ -101,6 +128,7 @@ class Problem:
         discount: float | None = None,
         horizon: int | None = None,
         mask: ArrayLike | None = None,
+        ends: ArrayLike = (),
     ) -> Problem:
         """Return the problem in which each allowed pair has a coordinate of its own, in the order of `pairs`.
 
@@ -112,19 +140,56 @@ class Problem:
             How many there are.
         discount, horizon, mask
             As in `Problem`.
+        ends : sequence of int, optional
+            States in which the process is over: nothing is decided there, and every later reward is 0 in the units of
+            the simulator's rewards. They are known, so they need no samples; their rows of the mask are ignored, and
+            what a policy says of them means nothing. Together they have one coordinate, the last.
         """
         shape = whole("states", states, 1), whole("actions", actions, 1)
         if shape[0] * shape[1] > LARGEST_TABLE:
             raise InvalidInput(f"states x actions must be {LARGEST_TABLE} at most. Got {about(shape[0] * shape[1])}.")
         problem = object.__new__(cls)
         steps = _checked_horizon(horizon, _NUMBERS_A_PAIR * shape[0] * shape[1])
-        problem._set(discount, steps, _checked_mask(mask, shape))
+        over = _checked_ends(ends, shape[0])
+        problem._set(discount, steps, _checked_mask(mask, shape, over), ends=over)
+        return problem
+
+    def in_units(self, units: Units) -> Problem:
+        """Return the problem whose ends pay 0 in some units of reward; itself, if it has no ends.
+
+        Simulators that map rewards into [0, 1] call it; whoever begins a `Study` by hand with ``units=`` does it, too.
+        In units of [0, 1] ends pay what they did, 0 unless `with_end_reward` was called.
+        """
+        low, high = units.reward_range
+        if not len(self.ends) or (low, high) == (0.0, 1.0):
+            return self
+        if not low <= 0.0 <= high:
+            raise InvalidInput(
+                f"reward_range must hold 0, which is what every step pays once the process is over. Got ({low:g}, "
+                f"{high:g}); widen it, or do without ends."
+            )
+        return self.with_end_reward((0.0 - units.reward_offset) / units.reward_scale)
+
+    def with_end_reward(self, end_reward: float) -> Problem:
+        """Return the problem whose ends pay so much at each step, in [0, 1]."""
+        require_fraction(end_reward=end_reward)
+        return self._with_ends(self.ends, float(end_reward) + 0.0, self.given_features)
+
+    @property
+    def without_ends(self) -> Problem:
+        """The problem in which ends are states like others, with one action, that have to be sampled."""
+        return self._with_ends(_NO_ENDS, 0.0, self.features) if len(self.ends) else self
+
+    def _with_ends(self, ends: IntArray, end_reward: float, features: FloatArray | None = None) -> Problem:
+        problem = object.__new__(Problem)
+        problem._set(self.discount, self.horizon, self.mask, features, ends, end_reward)
         return problem
 
     def __repr__(self) -> str:
         states = f"{self.states} state" + "s" * (self.states > 1)
+        ends = f" ({len(self.ends)} of them end{'s' * (len(self.ends) > 1)})" if len(self.ends) else ""
         actions = f"{self.actions} action" + "s" * (self.actions > 1)
-        return f"Problem({states}, {actions}, d={self.dimension}, {self.time_description})"
+        return f"Problem({states}{ends}, {actions}, d={self.dimension}, {self.time_description})"
 
     @property
     def states(self) -> int:
@@ -148,7 +213,7 @@ class Problem:
                 "gss-e, tight, adaptive and most competitors) need them; 'sharp' works on the table itself."
             )
         features = np.zeros((self.mask.size, self.dimension))
-        features[self.pairs, np.arange(self.dimension)] = 1.0
+        features[self.pairs, self.columns] = 1.0
         return frozen(features.reshape(*self.mask.shape, self.dimension))
 
     @property
@@ -158,8 +223,22 @@ class Problem:
 
     @property
     def is_tabular(self) -> bool:
-        """Whether every allowed pair has a coordinate of its own: one-hot features, of which no two are the same."""
+        """Whether every allowed pair has a coordinate of its own (all ends together have one): one-hot features."""
+        if self.given_features is None:
+            return True
         return self.columns is not None and len(self.pairs) == self.dimension
+
+    @cached_property
+    def open_pairs(self) -> IntArray:
+        """Those of `pairs` that are in states where the process goes on: all, unless there are ends."""
+        return self.pairs if not len(self.ends) else frozen(self.pairs[~self.is_end[self.pairs // self.actions]])
+
+    @cached_property
+    def is_end(self) -> BoolArray:
+        """Whether the process is over, (S,)."""
+        over = np.zeros(self.states, np.bool_)
+        over[self.ends] = True
+        return frozen(over)
 
     @cached_property
     def columns(self) -> IntArray | None:
@@ -168,7 +247,8 @@ class Problem:
         Pairs may share a coordinate, as those of aggregated states do; every coordinate is that of some pair.
         """
         if self.given_features is None:
-            return frozen(np.arange(self.dimension))
+            at_end = self.is_end[self.pairs // self.actions]
+            return frozen(np.where(at_end, self.dimension - 1, np.cumsum(~at_end) - 1))
         if len(self.pairs) < self.dimension:
             return None
         rows = self.pair_features
@@ -214,8 +294,8 @@ class Problem:
     def matrix(self) -> Matrix:
         """Features of all pairs by flat index, shape (S·A, d), to multiply with: sparse where that is faster."""
         if self.given_features is None and self.mask.size * self.dimension >= LARGE:
-            ends = np.concatenate([[0], np.cumsum(self.mask.reshape(-1))])
-            ones = np.ones(self.dimension), np.arange(self.dimension), ends
+            rows = np.concatenate([[0], np.cumsum(self.mask.reshape(-1))])
+            ones = np.ones(len(self.pairs)), np.array(self.columns), rows
             return csr_array(ones, shape=(self.mask.size, self.dimension))
         return compact(self.features.reshape(-1, self.dimension))
 
@@ -250,15 +330,18 @@ class Problem:
             for some in self._table_features() if is_table else [self.features]:
                 digest.update(np.ascontiguousarray(some).data)
         digest.update(np.ascontiguousarray(self.mask).data)
+        if len(self.ends):
+            digest.update(f" ends {self.end_reward!r} ".encode() + self.ends.astype("<i8").tobytes())
         return digest.hexdigest()
 
     def _table_features(self) -> Iterator[FloatArray]:
         """One-hot features of all pairs, a few rows at a time."""
-        step, first = max(1, 2**17 // self.dimension), 0
+        step, first, columns = max(1, 2**17 // self.dimension), 0, self.columns
+        assert columns is not None
         for start in range(0, self.mask.size, step):
             allowed = self.mask.reshape(-1)[start : start + step]
             rows, used = np.zeros((len(allowed), self.dimension)), int(np.count_nonzero(allowed))
-            rows[allowed, np.arange(first, first + used)] = 1.0
+            rows[allowed, columns[first : first + used]] = 1.0
             yield rows
             first += used
 
@@ -316,18 +399,33 @@ def _require_finite_features(features: FloatArray, mask: BoolArray) -> None:
         )
 
 
-def _checked_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> BoolArray:
-    if mask is None:
+def _checked_ends(ends: ArrayLike, states: int) -> IntArray:
+    array = as_whole("ends", ends) if np.size(ends) else _NO_ENDS
+    if array.ndim != 1 or (len(array) and not 0 <= array.min() <= array.max() < states):
+        raise InvalidInput(f"ends must be a list of states, each in 0..{states - 1}. Got {shown(ends)} instead.")
+    found = np.unique(array)
+    if len(found) == states:
+        raise InvalidInput("ends must leave a state in which something is decided. Got all of them.")
+    return frozen(found)
+
+
+def _checked_mask(mask: ArrayLike | None, shape: tuple[int, ...], ends: IntArray = _NO_ENDS) -> BoolArray:
+    """Return the mask; it allows the first action alone at ends."""
+    if mask is None and not len(ends):
         return frozen(np.ones(shape, dtype=np.bool_))
-    array = as_numbers("mask", mask)
+    array = as_numbers("mask", np.ones(shape, dtype=np.bool_) if mask is None else mask)
     if array.shape != shape:
         raise InvalidInput(f"mask must have shape (S, A) = {shape}. Got {array.shape} instead.")
     if array.dtype != np.bool_ and not np.isin(array, (0, 1)).all():
         raise InvalidInput("mask must hold only True and False (or 1 and 0).")
     allowed = array.astype(np.bool_)
+    allowed[ends] = np.arange(shape[1]) == 0
     if not allowed.any(axis=1).all():
         state = int(np.flatnonzero(~allowed.any(axis=1))[0])
-        raise InvalidInput(f"mask allows no action in state {state}. Allow at least one in every state.")
+        raise InvalidInput(
+            f"mask allows no action in state {state}. Allow at least one in every state; if the process is over there, "
+            "say so: Problem.tabular(..., ends=[…])."
+        )
     return frozen(allowed)
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from bestpolicy._numerics.arrays import IntArray
 from bestpolicy._numerics.inputs import interval, number, shown, whole
 from bestpolicy.errors import InvalidInput
+from bestpolicy.problem.names import Names
+from bestpolicy.problem.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,12 @@ class Units:
     def reward_range(self) -> tuple[float, float]:
         """Lowest and highest reward."""
         return self.reward_offset, self.reward_offset + self.reward_scale
+
+    def names(self, problem: Problem) -> Names:
+        """Return what the states and actions of a problem are called; by their numbers where nothing is known."""
+        known = ((self.states, problem.states), (self.actions, problem.actions))
+        fitting = [labels if isinstance(labels, list) and len(labels) == number else None for labels, number in known]
+        return Names.of(fitting[0], fitting[1], (problem.states, problem.actions))
 
     def policy(self, staged: IntArray) -> IntArray:
         """Return a policy (stages, S) as the user plays it."""

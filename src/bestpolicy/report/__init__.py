@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bestpolicy._numerics.inputs import file_path, of_type, shown
-from bestpolicy.bounds.lower import lower_bound
+from bestpolicy.bounds.lower import lower_bound, verification_floor
 from bestpolicy.bounds.price import plug_in_samples
 from bestpolicy.comparison import Comparison
 from bestpolicy.comparison.comparison import FORMAT
@@ -157,7 +157,7 @@ def describe_study(
             f"{model.name} is not the model of this study: features, mask or discount differ. Give the right one."
         )
     mdp = model or remembered_model(account)
-    bound, in_rounds, plug_in = known_bound, None, None
+    bound, in_rounds, plug_in, to_verify = known_bound, None, None, None
     if mdp is not None and bounds and account.samples:
         settings = account.settings
         rewards: Any = settings.origin.get("rewards", "bernoulli")
@@ -165,17 +165,31 @@ def describe_study(
             lowest = lower_bound(mdp, settings.epsilon, settings.delta, max_seconds=BOUND_SECONDS, rewards=rewards)
             bound = lowest.samples_lower_bound
             in_rounds = mdp.problem.stages * lowest.rounds_lower_bound if mdp.problem.stages > 1 else None
+            to_verify = _floor(mdp, account, rewards)
         if account.certified:
             limits = {"max_seconds": PRICE_SECONDS, "rewards": rewards, "start": settings.start}
             plug_in = plug_in_samples(mdp, settings.epsilon, **limits)
     if bound is not None and not 1 <= bound < float("inf"):
-        bound = in_rounds = None  # says nothing
+        bound = in_rounds = to_verify = None  # says nothing
     if grid is None:
         layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""), account.labels)
     else:
         layout = grid if isinstance(grid, Grid) else _as_grid(grid)
         layout.require_room(account.problem.states)
-    return study_part(account, mdp=mdp, lower_bound=bound, rounds_bound=in_rounds, plug_in=plug_in, grid=layout)
+    numbers = {"lower_bound": bound, "rounds_bound": in_rounds, "verification": to_verify}
+    return study_part(account, mdp=mdp, plug_in=plug_in, grid=layout, **numbers)
+
+
+def _floor(mdp: LinearMDP, account: Account, rewards: Any) -> float | None:
+    """What it takes to verify the policy that was certified, as δ → 0; None where it is what all algorithms take."""
+    epsilon = account.settings.epsilon
+    if not (account.certified and account.policy is not None and epsilon > 0):
+        return None
+    policy = account.policy if mdp.problem.horizon is not None else account.policy[0]
+    if not mdp.is_near_optimal(policy, epsilon):
+        return None
+    floor = verification_floor(mdp, policy, epsilon, max_seconds=BOUND_SECONDS / 3, rewards=rewards)
+    return floor.samples(account.settings.delta)
 
 
 def _as_grid(grid: Any) -> Grid:

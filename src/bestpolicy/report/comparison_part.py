@@ -18,7 +18,7 @@ def comparison_part(comparison: Comparison) -> dict[str, Any]:
     require_matplotlib()
     lines = [entry for entries in by_instance(comparison.summary).values() for entry in entries]
     spread, bounded = any(line.runs > 1 for line in lines), any(line.ratio_to_bound is not None for line in lines)
-    priced = any(line.price is not None for line in lines)
+    priced, scoped = any(line.price is not None for line in lines), any(not line.simulates_pairs for line in lines)
     return {
         "headline": words.comparison_headline(comparison.summary),
         "interrupted": comparison.interrupted,
@@ -27,11 +27,12 @@ def comparison_part(comparison: Comparison) -> dict[str, Any]:
         "words": words,
         "spread": spread,
         "bounded": bounded,
+        "scoped": scoped,
         "priced": _plug_in(comparison) if priced else "",
         "rows": comparison.cells()[:_ROWS_SHOWN],
         "all_rows": len(comparison.rows),
         "columns": [(name.replace("_", " "), "") for name in comparison.columns],
-        "headings": _headings(spread, bounded, priced),
+        "headings": _headings(spread, bounded, priced, scoped),
         "csv": data_link(comparison.to_csv()),
         "skipped": comparison.skipped,
         "settings": _settings(comparison.settings),
@@ -58,10 +59,11 @@ def _plug_in(comparison: Comparison) -> str:
     return f"The price is a multiple of the calls {words.plug_in(needs[0].share, needs[0].runs)}: {listed}."
 
 
-def _headings(spread: bool, bounded: bool, priced: bool) -> list[tuple[str, str]]:
+def _headings(spread: bool, bounded: bool, priced: bool, scoped: bool) -> list[tuple[str, str]]:
     numbers = ["median calls", *["middle half"] * spread, *["÷ bound"] * bounded, "÷ best", *["price"] * priced]
     numbers += ["certified", "failures", "worst loss"]
-    return [("instance", ""), ("algorithm", ""), *((name, "number") for name in numbers)]
+    texts = ["instance", "algorithm", *["simulates", "claim about"] * scoped]
+    return [*((name, "") for name in texts), *((name, "number") for name in numbers)]
 
 
 def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:

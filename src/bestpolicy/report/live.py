@@ -9,11 +9,13 @@ is not disturbed.
 from __future__ import annotations
 
 import socketserver
+import sys
 import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from os import PathLike
+from typing import Any
 
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.report import describe_study, read_source, study_title
@@ -89,6 +91,11 @@ class Server(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) else "there is no such port"
             raise InvalidInput(f"cannot listen on port {port}: {why}. Give another one, or 0 for any.") from None
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of readers who have gone: a closed tab, a phone that sleeps."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
 
     def server_bind(self) -> None:
         """Bind without asking the network for this machine's name."""

@@ -54,10 +54,15 @@ def study_part(
     mdp: LinearMDP | None = None,
     lower_bound: float | None = None,
     rounds_bound: float | None = None,
+    verification: float | None = None,
     plug_in: PlugInSamples | None = None,
     grid: Grid | None = None,
 ) -> dict[str, Any]:
-    """All that a page says of a study; the bounds are simulator calls, of any algorithm and of any in rounds."""
+    """All that a page says of a study.
+
+    The bounds are simulator calls, of any algorithm and of any in rounds; `verification` are those that verifying the
+    policy takes as δ → 0.
+    """
     require_matplotlib()
     policy, labels = account.policy, account.labels
     estimates = None
@@ -74,7 +79,7 @@ def study_part(
         "outcome": account.outcome + (", in doubt" if account.warnings else ""),
         "warnings": account.warnings,
         "attempts": account.attempts,
-        "facts": _facts(account, lower_bound, rounds_bound, plug_in, loss),
+        "facts": _facts(account, lower_bound, rounds_bound, verification, plug_in, loss),
         "pictures": _pictures(account, estimates, lower_bound, grid),
         "policy": None if policy is None else policy_table(account.problem, policy, estimates, labels),
         "as_of": "" if account.certified or not account.checks else words.count(account.checks[-1]["samples"]),
@@ -90,6 +95,7 @@ def _facts(
     account: Account,
     lower_bound: float | None,
     rounds_bound: float | None,
+    verification: float | None,
     plug_in: PlugInSamples | None,
     loss: float | None,
 ) -> list[Fact]:
@@ -106,6 +112,9 @@ def _facts(
     if rounds_bound is not None:
         label = "Lower bound if every step is sampled equally often"
         facts.append(Fact(label, words.count(int(rounds_bound)), rounds_bound))
+    if verification is not None and verification >= 1:
+        label = "To verify this policy, as δ → 0 (not a bound at this δ)"
+        facts.append(Fact(label, words.count(int(verification)), verification))
     if plug_in is not None and plug_in.samples is not None:
         price = account.samples / plug_in.samples
         calls = f"{words.counted(plug_in.samples, 'simulator call')} {words.plug_in(plug_in.share, plug_in.runs)}"
@@ -277,8 +286,11 @@ def _commands(account: Account) -> list[tuple[str, str]]:
         commands = [(make, how), (check, "bestpolicy verify certificate.json")]
     if account.source and account.verification is None and not account.finished:
         commands.insert(0, ("Go on with the run", _resume(account)))
-    again = "Repeat the run{}: the same seed gives the same answer".format("" if account.model else ", in Python")
-    return [*commands, (again, _identify(account) if account.model else _identify_in_python(settings))]
+    typed = bool(account.model) and not isinstance(settings.start, tuple)
+    again = "Repeat the run" + ("" if typed else ", in Python") + ": the same seed gives the same answer"
+    if len({limit for _, limit in settings.budgets}) > 1:
+        again += " (up to the budget, which has changed on the way)"
+    return [*commands, (again, _identify(account) if typed else _identify_in_python(settings))]
 
 
 def _identify(account: Account) -> str:
@@ -288,6 +300,7 @@ def _identify(account: Account) -> str:
         "delta": repr(settings.delta),
         "algorithm": settings.algorithm,
         "seed": settings.seed,
+        "start": settings.start,
         "max-samples": settings.max_samples,
         "rewards": None if rewards == "bernoulli" else rewards,
         "workers": None if settings.calls_per_query is None else 2,  # as good as any other number
@@ -306,6 +319,10 @@ def _identify_in_python(settings: Settings) -> str:
     for name in ("seed", "max_samples", "calls_per_query"):
         if getattr(settings, name) is not None:
             arguments += f", {name}={getattr(settings, name)}"
+    if settings.start is not None:
+        known = settings.units.states
+        named = known is not None and settings.units.own_states is None and not isinstance(settings.start, tuple)
+        arguments += f", start={known[settings.start]!r}" if named else f", start={settings.start!r}"  # type: ignore[index]
     return f"bestpolicy.identify(simulator, {arguments})"
 
 

@@ -9,13 +9,12 @@ from statistics import median
 from bestpolicy.comparison import Summary
 from bestpolicy.report.accounts import Account
 from bestpolicy.study import Outcome
-from bestpolicy.study.result import percent, quality
+from bestpolicy.study.result import gave_up, percent, quality
 
 _WHY = {
     Outcome.BUDGET: "The budget of simulator calls is spent.",
     Outcome.TIME: "The time was up.",
     Outcome.INTERRUPTED: "The run was interrupted.",
-    Outcome.GAVE_UP: "The run gave up at its largest number of samples: two actions may be tied.",
     Outcome.NO_GUARANTEE: "All samples are made, but this algorithm proves nothing of its policy.",
     Outcome.RUNNING: "The run is not over.",
 }
@@ -68,6 +67,8 @@ def standing(account: Account) -> str:
     if account.certified:
         return ""
     why = next((text for outcome, text in _WHY.items() if outcome == account.outcome), "")
+    if account.outcome == Outcome.GAVE_UP:
+        why = gave_up(account.samples, account.settings.asked_epsilon) + "."
     if account.forecast is None:
         return why
     return f"{why} About {count_roughly(account.forecast)} simulator calls should be needed in all."
@@ -104,9 +105,10 @@ def plug_in(share: float, runs: int) -> str:
 
 
 def comparison_headline(summary: Sequence[Summary]) -> str:
-    """Say which algorithm needed the fewest calls, of those that were always certified."""
+    """Say which algorithm needed the fewest calls, of those that were always certified (and simulate pairs, if any)."""
     medians: dict[str, dict[str, float]] = {}
-    for entry in summary:
+    alike = [entry for entry in summary if entry.simulates_pairs]
+    for entry in alike or summary:
         if entry.certified == entry.runs:
             medians.setdefault(entry.instance, {})[entry.algorithm] = entry.median_samples
     contested = {instance: needed for instance, needed in medians.items() if len(needed) > 1}

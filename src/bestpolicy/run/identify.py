@@ -3,71 +3,112 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import closing
+from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.inputs import function, number, whole
+from bestpolicy._numerics.inputs import choice, whole
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.algorithms import Algorithm
+from bestpolicy.algorithms import Algorithm, find_algorithm
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError
-from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.run.measure import measure, simulating
+from bestpolicy.run.arguments import (
+    as_simulator,
+    calls_a_function,
+    check_arguments,
+    numbered_start,
+    require_same_problem,
+    require_sampling,
+    share_names,
+    suited,
+    wants_line,
+)
+from bestpolicy.run.measure import Record, measure, remove_records, simulating
+from bestpolicy.run.progress import ProgressLine
 from bestpolicy.run.workers import Crew, failed, with_study
 from bestpolicy.samples import Tally
-from bestpolicy.simulators import GenerativeModel
+from bestpolicy.simulators import GenerativeModel, Model
+from bestpolicy.simulators.calls import Calls, Paused, recording
 from bestpolicy.study import Outcome, Result, Study
+from bestpolicy.study.again import resume_same
+from bestpolicy.study.patience import TimeUp, until
 
 CALLS_PER_QUERY = 100  # with workers: they are hired for calls that take long
+LARGEST_BATCH = 10**8  # of calls of a user's function: a day, if one takes a millisecond
 
 logger = logging.getLogger(__name__)
 
 
 def identify(
-    model: GenerativeModel,
+    model: Model | Callable[..., tuple[Any, Any]],
     *,
-    epsilon: float,
+    epsilon: float | str,
     delta: float,
+    states: Iterable[Any] | None = None,
+    actions: Iterable[Any] | Callable[[Any], Iterable[Any]] | None = None,
+    discount: float | None = None,
+    horizon: int | None = None,
+    reward_range: tuple[float, float] | None = None,
+    ends: Iterable[Any] | None = None,
     algorithm: str | Algorithm | None = None,
     seed: int | None = None,
     max_samples: int | None = None,
     max_seconds: float | None = None,
     store: str | PathLike[str] | None = None,
     name: str = "study",
+    if_exists: Literal["resume", "fail"] = "resume",
     executor: Executor | Callable[[], Executor] | None = None,
     calls_per_query: int | None = None,
     query_seconds: float | None = None,
     own_data: Tally | None = None,
-    start: int | ArrayLike | None = None,
+    start: Any = None,
     diagnose: int | None = None,
-    progress: Callable[[Study], None] | None = None,
+    largest_batch: float | None = None,
+    progress: bool | Callable[[Study], None] | None = None,
 ) -> Result:
     """Find a policy within `epsilon` of optimal with probability at least 1 - `delta`.
 
+    >>> import bestpolicy as bp
+    >>> def step(state, action, rng):            # the reward, and the next state
+    ...     return (0.3, "good") if action == "repair" else (float(state == "good"), rng.choice(["good", "worn"]))
+    >>> result = bp.identify(step, states=["good", "worn"], actions=["run", "repair"], discount=0.5,
+    ...                      epsilon=0.5, delta=0.1, algorithm="tight", seed=0)
+    >>> result.certified, result.action("worn")
+    (True, 'repair')
+
     Parameters
     ----------
-    model : GenerativeModel
-        The simulator: `ExactSimulator`, `CallableSimulator`, or anything with ``problem`` and ``sample``.
+    model : callable, GenerativeModel or ForwardModel
+        The simulator: a function ``step(state, action, rng) -> (reward, next_state)``, with `states` and `actions`; or
+        `ExactSimulator`, `CallableSimulator`, or anything with ``problem`` and ``sample``; for algorithms that follow
+        policies, such as "forward", anything with ``problem`` and ``rollout``.
     epsilon, delta : float
-        What to certify. ``epsilon=0`` asks for an optimal policy (and never ends if two actions are tied).
+        What to certify. ``epsilon=0`` asks for an optimal policy (and never ends if two actions are tied);
+        ``epsilon="5%"`` for that share of the range that values can take, see `Study`.
+    states, actions, discount, horizon, reward_range, ends : optional
+        Of a function: all states and actions, by whatever names, and what else `NamedSimulator` wants to know.
     algorithm : str or Algorithm, optional
         "gss" if the problem is discounted, "gss-e" if episodic, by default.
     seed : int, optional
         The same seed gives the same answer. Drawn and recorded in the result if not given.
     max_samples, max_seconds : optional
-        Budgets. A spent budget is an outcome, not an error: the result says what is certified.
+        Budgets. A spent budget is an outcome, not an error: the result says what is certified. `max_seconds` is kept
+        within one simulator call or two seconds, in the midst of a batch, too.
     store : path, optional
-        SQLite file in which the run survives anything; go on with ``drive(Study.resume(path), model)``.
+        SQLite file in which the run survives anything. The same call again goes on where it was, to the last bit; what
+        has ended is answered from the file. (``drive(Study.resume(path), model)`` is the same.)
     name : str
         Name of the study in that file.
+    if_exists : {"resume", "fail"}
+        What to do if the file has a study of that name: go on with it if it was begun by the same call, or fail.
     executor : Executor, or a function that makes one, optional
         Workers to answer queries. With a function, broken or hanging workers are replaced.
     calls_per_query : int, optional
@@ -78,13 +119,18 @@ def identify(
         restarted by its nanny) and the query tried again.
     own_data : Tally, optional
         Samples from elsewhere, of pairs chosen without regard to outcomes; see `Study`.
-    start : int or array (S,), optional
-        Claim something of this start state, or of this distribution over states, only; see `Study`.
+    start : optional
+        Claim something of this start state only, or of a distribution over states, as {state: probability} or as an
+        array (S,); see `Study`.
     diagnose : int, optional
         First simulate this many times each of up to 500 pairs, and test whether rewards and transitions are linear in
         the features at all; if not, the result carries a warning. These calls come on top of `samples`.
-    progress : callable, optional
-        Called with the `Study` after every look at the data.
+    largest_batch : float, optional
+        Refuse to begin if the first batch is of more simulator calls than this: 10⁸ by default where your own function
+        is called and there is no `max_samples`.
+    progress : bool or callable, optional
+        Whether to show on standard error how far it is; by default on a terminal and in a notebook. Or a function that
+        is called with the `Study` after every look at the data.
 
     Returns
     -------
@@ -97,35 +143,60 @@ def identify(
         If the simulator or its workers fail for good. Its attribute ``study`` holds everything measured so far: mend
         the simulator and go on with ``drive(error.study, model)``, or from the file.
     """
-    _check_arguments(model, executor, max_seconds, query_seconds, progress)
+    told = {
+        "states": states,
+        "actions": actions,
+        "discount": discount,
+        "horizon": horizon,
+        "reward_range": reward_range,
+        "ends": ends,
+    }
+    model = as_simulator(model, {name: value for name, value in told.items() if value is not None})
+    check_arguments(model, executor, max_seconds, query_seconds, progress)
+    choice("if_exists", if_exists, ("resume", "fail"))
     if diagnose is not None:
         whole("diagnose", diagnose, 1)
-    if calls_per_query is None and executor is not None:
-        calls_per_query = CALLS_PER_QUERY
-    study = Study(
-        model.problem,
-        epsilon=epsilon,
-        delta=delta,
-        algorithm=algorithm,
-        seed=seed,
-        max_samples=max_samples,
-        calls_per_query=calls_per_query,
-        store=store,
-        name=name,
-        units=Units.of(model),
-        own_data=own_data,
-        start=start,
-    )
+        if not isinstance(model, GenerativeModel):
+            raise InvalidInput("diagnose is not for an environment that can only be reset and stepped: leave it out.")
+    algorithm = suited(algorithm, model)
+    if algorithm is not None:
+        require_sampling(find_algorithm(algorithm, model.problem), model)
+    deadline = None if max_seconds is None else time.monotonic() + max_seconds
+    how: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "algorithm": algorithm,
+        "seed": seed,
+        "max_samples": max_samples,
+        "calls_per_query": calls_per_query,
+        "store": store,
+        "name": name,
+        "units": Units.of(model),
+        "own_data": own_data,
+        "start": numbered_start(model, start),
+    }
+    with until(deadline):
+        resumed = None
+        if if_exists == "resume" and store is not None and os.path.isfile(store):
+            resumed = resume_same(model.problem, **how)
+        if executor is not None and calls_per_query is None:
+            how["calls_per_query"] = CALLS_PER_QUERY
+        if largest_batch is None and max_samples is None and calls_a_function(model):
+            largest_batch = LARGEST_BATCH
+        study = resumed or Study(model.problem, **how, largest_batch=largest_batch)
     with closing(study):
-        if diagnose is not None:
+        if diagnose is not None and not study.done:
             try:
-                with simulating():
-                    study.warn(*linearity_warnings(model, diagnose, study.seed))
+                assert isinstance(model, GenerativeModel)
+                with simulating(), recording(Calls(until=deadline)):
+                    found = linearity_warnings(model, diagnose, study.seed)
+                study.warn(*(warning for warning in found if warning not in study.warnings))
+            except Paused:
+                study.stop(Outcome.TIME)
             except SimulatorError as error:
                 raise with_study(study, error) from error.__cause__
-        return drive(
-            study, model, max_seconds=max_seconds, executor=executor, query_seconds=query_seconds, progress=progress
-        )
+        left = None if deadline is None else max(1e-9, deadline - time.monotonic())
+        return drive(study, model, max_seconds=left, executor=executor, query_seconds=query_seconds, progress=progress)
 
 
 def linearity_warnings(model: GenerativeModel, samples_per_pair: int, seed: int) -> tuple[str, ...]:
@@ -137,12 +208,12 @@ def linearity_warnings(model: GenerativeModel, samples_per_pair: int, seed: int)
 
 def drive(
     study: Study,
-    model: GenerativeModel,
+    model: Model,
     *,
     max_seconds: float | None = None,
     executor: Executor | Callable[[], Executor] | None = None,
     query_seconds: float | None = None,
-    progress: Callable[[Study], None] | None = None,
+    progress: bool | Callable[[Study], None] | None = None,
 ) -> Result:
     """Answer the queries of a study with a simulator until it is done; the parameters are those of `identify`.
 
@@ -151,71 +222,67 @@ def drive(
     """
     if not isinstance(study, Study):
         raise InvalidInput(f"study must be a Study. Got {study!r} instead; to begin one, use identify.")
+    begun = time.monotonic()
     with closing(study):
-        _check_arguments(model, executor, max_seconds, query_seconds, progress)
-        _require_same_problem(study, model)
+        check_arguments(model, executor, max_seconds, query_seconds, progress)
+        require_same_problem(study, model)
+        require_sampling(study.algorithm, model)
+        share_names(study, model, executor)
         study.reopen()
-        deadline = None if max_seconds is None else time.monotonic() + max_seconds
+        deadline = None if max_seconds is None else begun + max_seconds
         crew = None if executor is None else Crew(model, executor, query_seconds=query_seconds)
         logger.info("%s with seed %d", study, study.seed)
+        line = None if callable(progress) or not wants_line(progress) else ProgressLine()
         try:
-            with one_thread():
+            with one_thread(), until(deadline):
                 while not study.done:
                     if crew is not None:
-                        crew.answer(study)
+                        crew.answer(study, deadline)
                     else:
-                        _answer_here(study, model)
-                    if progress is not None:
+                        _answer_here(study, model, deadline, line)
+                    if callable(progress):
                         progress(study)
+                    elif line is not None:
+                        line.look(study)
                     if study.stop_requested:
                         study.stop(Outcome.INTERRUPTED)
                     elif deadline is not None and time.monotonic() > deadline:
                         study.stop(Outcome.TIME)
+        except (Paused, TimeUp):
+            study.stop(Outcome.INTERRUPTED if study.stop_requested else Outcome.TIME)
         except KeyboardInterrupt:
             study.stop(Outcome.INTERRUPTED)
         finally:
             if crew is not None:
                 crew.dismiss()
+            if line is not None:
+                line.end()
+            if study.outcome in (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE):
+                remove_records(study)
         logger.info("%s", study)
-        return study.result()
+        return replace(study.result(), names=getattr(model, "names", None))
 
 
-def _answer_here(study: Study, model: GenerativeModel) -> None:
+def _answer_here(study: Study, model: Model, until: float | None, line: ProgressLine | None) -> None:
+    def stopping() -> bool:
+        if line is not None:
+            line.tick(study, calls.made)
+        return study.stop_requested
+
     for query in study.ask():
         if study.stop_requested:
             break
+        record = Record.of(study, query, until)
+        calls = record.open(stopping)
         try:
-            tally = measure(model, query)
+            tally = measure(model, query, calls=calls)
         except SimulatorError as error:
+            record.remove()
             raise failed(study, query, error) from error.__cause__
+        finally:
+            study.unfinished = calls.kept
+        study.unfinished = 0
+        if getattr(model, "numbers_as_they_appear", False):
+            study.name_states(Units.of(model).states)
         study.tell(query, tally)
-
-
-def _require_same_problem(study: Study, model: GenerativeModel) -> None:
-    if model.problem.fingerprint != study.problem.fingerprint:
-        raise InvalidInput(
-            "the simulator belongs to another problem than the study: features, mask, discount or horizon differ. "
-            "Build it as it was when the study began."
-        )
-    own, mapping = (units.reward_range for units in (study.units, Units.of(model, study.units)))
-    if mapping != own:
-        was, now = (f"[{low:g}, {high:g}]" for low, high in (own, mapping))
-        raise InvalidInput(
-            f"the study maps rewards from {was} into [0, 1], the simulator from {now}: their samples must not be "
-            "pooled. Give the reward_range with which the study began."
-        )
-
-
-def _check_arguments(model: Any, executor: Any, max_seconds: Any, query_seconds: Any, progress: Any) -> None:
-    if not isinstance(model, GenerativeModel) or not isinstance(model.problem, Problem):
-        raise InvalidInput(
-            f"model must have a `problem` and a method `sample(pulls, rng)`. Got {type(model).__name__}; wrap a model "
-            "in ExactSimulator, a function in CallableSimulator, an environment in GymSimulator."
-        )
-    if executor is not None and not isinstance(executor, Executor):
-        function("executor", executor, "executor() -> concurrent.futures.Executor, unless it is an Executor itself")
-    if progress is not None:
-        function("progress", progress, "progress(study)")
-    for name, seconds in (("max_seconds", max_seconds), ("query_seconds", query_seconds)):
-        if seconds is not None:
-            number(name, seconds, above=0)
+        record.remove()

@@ -8,27 +8,91 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from glob import escape, glob
+from hashlib import sha256
+from typing import Any, cast
+
+import numpy as np
 
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
-from bestpolicy.samples import Tally
-from bestpolicy.simulators import GenerativeModel
-from bestpolicy.study import Query
+from bestpolicy.samples import Episodes, Tally, answer_ends
+from bestpolicy.simulators import ForwardModel, GenerativeModel, Model
+from bestpolicy.simulators.calls import Calls, Paused, recording
+from bestpolicy.study import Query, Study
 from bestpolicy.study.queries import check_tally
 
 BEGUN = "bestpolicy-begun"  # what a Dask worker's message that it begins is filed under
 
 
-def measure(model: GenerativeModel, query: Query, end_with_parent: bool = False) -> Tally:
+Stopping = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Record:
+    """Where the calls of a query are put on record, and when to stop.
+
+    Attributes
+    ----------
+    path : str, optional
+        File beside that of the study; none without one.
+    key : bytes
+        Stands for the query.
+    until : float, optional
+        Deadline, on this machine's `time.monotonic`.
+    """
+
+    path: str | None = None
+    key: bytes = bytes(32)
+    until: float | None = None
+
+    @classmethod
+    def of(cls, study: Study, query: Query, until: float | None = None) -> Record:
+        """Return the record of a query of a study."""
+        if study.calls_file is None or isinstance(query.wanted, Episodes):  # episodes begin anew, as they were
+            return cls(until=until)
+        path, root = study.calls_file
+        digest = sha256(f"{root} {query.seed} {query.index} {query.attempt} ".encode())
+        for array in (query.pulls.pairs, query.pulls.counts):
+            digest.update(np.ascontiguousarray(array, dtype="<i8").data)
+        return cls(f"{path}.{query.index}", digest.digest(), until)
+
+    def open(self, stopping: Stopping = lambda: False) -> Calls:
+        """Open the file, to take what it holds and to add to it."""
+        return Calls(self.path, self.key, self.until, stopping)
+
+    def remove(self) -> None:
+        """Remove the file: the query is answered."""
+        if self.path is not None:
+            with suppress(OSError):
+                os.unlink(self.path)
+
+
+def remove_records(study: Study) -> None:
+    """Remove what an interrupted run of a study that has ended may have left beside its file."""
+    if study.calls_file is not None:
+        for path in glob(escape(study.calls_file[0]) + ".*"):
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def measure(model: Model, query: Query, end_with_parent: bool = False, calls: Record | Calls | None = None) -> Tally:
     """Answer one query."""
     if end_with_parent:
         _end_with_parent(os.getpid())
-    with simulating():
-        tally = model.sample(query.pulls, query.rng())
-        check_tally(model.problem, tally)
-        if not query.pulls.answered_by(tally) and query.pulls.minus(tally).total:
-            raise InvalidInput(f"{query.pulls.total} samples were asked for, the tally has {tally.samples}.")
+    kept = calls.open() if isinstance(calls, Record) else calls or Calls()
+    with simulating(), recording(kept):
+        wanted = query.wanted
+        if isinstance(wanted, Episodes):
+            tally = cast(ForwardModel, model).rollout(wanted, query.rng())
+        else:
+            pulls, known = answer_ends(wanted, model.problem)  # no simulator has to know what comes after the end
+            tally = cast(GenerativeModel, model).sample(pulls, query.rng())
+            tally = tally if known is None else tally + known
+        check_tally(model.problem, tally, wanted)
+        if not wanted.answered_by(tally) and wanted.minus(tally).total:
+            raise InvalidInput(f"{wanted.total} samples were asked for, the tally has {tally.samples}.")
     return tally
 
 
@@ -37,17 +101,20 @@ def simulating() -> Iterator[None]:
     """Make a `SimulatorError`, which survives every journey, of whatever goes wrong in here; Ctrl-C is Ctrl-C."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Paused):
         raise
     except InvalidInput as error:
-        raise SimulatorError(f"the simulator's answer cannot be used: {one_line(error)}") from error
+        failure = SimulatorError(f"the simulator's answer cannot be used: {one_line(error)}")
+        failure.final = True
+        raise failure from error
     except BaseException as error:
         if type(error) is SimulatorError:
+            error.final = error.final or isinstance(error.__cause__, InvalidInput)  # a cause does not travel
             raise
         raise SimulatorError(one_line(error), getattr(error, "partial", None)) from error
 
 
-def measure_on_dask(model: GenerativeModel, query: Query, key: str) -> Tally:
+def measure_on_dask(model: Model, query: Query, key: str) -> Tally:
     """Say that the query begins, and answer it."""
     from distributed import get_worker
 

@@ -17,9 +17,9 @@ from typing import Any
 from uuid import uuid4
 
 from bestpolicy.errors import InvalidInput
-from bestpolicy.run.measure import BEGUN, begin_worker, measure, measure_on_dask
+from bestpolicy.run.measure import BEGUN, Record, begin_worker, measure, measure_on_dask
 from bestpolicy.samples import Tally
-from bestpolicy.simulators import GenerativeModel
+from bestpolicy.simulators import Model
 from bestpolicy.study import Query
 
 WITHOUT_WORKERS = 300.0  # seconds that a cluster may be empty
@@ -83,10 +83,10 @@ class LocalPool:
         """Whether a worker is free, as far as one can know."""
         return self._size is None or len(flying) < self._size
 
-    def send(self, model: GenerativeModel, query: Query) -> Answer:
-        """Hand a query to a worker."""
+    def send(self, model: Model, query: Query, record: Record) -> Answer:
+        """Hand a query to a worker, which puts its calls on record."""
         with _no_interrupts() if self._hire is not None else nullcontext():
-            future = self._executor.submit(measure, model, query, self._processes)
+            future = self._executor.submit(measure, model, query, self._processes, record)
         self._begun[future] = time.monotonic() if self._size is not None else inf
         return future
 
@@ -155,8 +155,11 @@ class DaskPool:
         """Whether more queries can be handed in."""
         return True
 
-    def send(self, model: GenerativeModel, query: Query) -> Answer:
-        """Hand in a query, under a key of its own: Dask keeps what came of a key, errors too."""
+    def send(self, model: Model, query: Query, record: Record) -> Answer:
+        """Hand in a query, under a key of its own: Dask keeps what came of a key, errors too.
+
+        Nothing is put on record: the worker may be on another machine.
+        """
         key = f"measure-{uuid4().hex}"
         self._unfinished.add(key)
         future: Answer = self._executor.submit(measure_on_dask, model, query, key, key=key, pure=False)

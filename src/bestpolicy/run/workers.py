@@ -5,7 +5,8 @@ Anything with the interface of `concurrent.futures.Executor` will do: a process 
 who gives it, nor when, nor how many workers there are.
 
 A query whose worker dies, raises or exceeds its time limit is given to a worker again a bounded number of times; then
-the failure is reported with the query that caused it, and everything that was answered is kept.
+the failure is reported with the query that caused it, and everything that was answered is kept. A simulator that broke
+a promise on which the guarantee rests (`SimulatorError.final`) is not asked again: no other outcome would mend it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ from math import inf
 from typing import Any
 
 from bestpolicy.errors import BestPolicyError, InvalidInput, SimulatorError, one_line
+from bestpolicy.run.measure import Record
 from bestpolicy.run.pools import Answer, Irreplaceable, make_pool
-from bestpolicy.simulators import GenerativeModel
+from bestpolicy.samples import Episodes
+from bestpolicy.simulators import Model
+from bestpolicy.simulators.calls import Paused
 from bestpolicy.study import Query, Study
 
 _POLL_SECONDS = 0.1
+_GRACE = 0.5  # seconds after a deadline that queries which are about to be answered have
 _DIED = (
     "its worker died: it was killed, ran out of memory, was ended by the simulator, or could not load it (what the "
     "worker printed says more; on other processes a simulator must stand at the top of a module)"
@@ -34,7 +39,7 @@ _TO_SEND = (
 )
 _GO_ON = (
     "Nothing is lost: error.study holds what was measured. Mend the simulator and go on with "
-    "bestpolicy.drive(error.study, model)."
+    "bestpolicy.drive(error.study, model), or, with store=, by making the same call again."
 )
 
 
@@ -43,7 +48,7 @@ class Crew:
 
     Parameters
     ----------
-    model : GenerativeModel
+    model : GenerativeModel or ForwardModel
         Sent to the workers with each query, so it must survive the journey (be picklable, for processes).
     executor : Executor, or a function that makes one
         With a function, workers that die or hang are replaced.
@@ -55,7 +60,7 @@ class Crew:
 
     def __init__(
         self,
-        model: GenerativeModel,
+        model: Model,
         executor: Executor | Callable[[], Executor],
         *,
         retries: int = 2,
@@ -68,14 +73,23 @@ class Crew:
         self._waiting: deque[Query] = deque()
         self._flying: dict[Answer, Query] = {}
 
-    def answer(self, study: Study) -> None:
-        """Hand out the queries that await an answer, and tell the answers as they come."""
+    def answer(self, study: Study, until: float | None = None) -> None:
+        """Hand out the queries that await an answer, and tell the answers as they come.
+
+        Raises
+        ------
+        Paused
+            When the time is up; what is being simulated then is on record, call by call.
+        """
         self._waiting.extend(study.ask())
+        deadline = inf if until is None else until
         try:
             while self._waiting or self._flying:
-                if study.stop_requested:
+                if study.stop_requested or time.monotonic() > deadline:
                     self._call_back()
-                self._send()
+                if self._flying and time.monotonic() > deadline + _GRACE:
+                    raise Paused
+                self._send(study)
                 wait(self._flying, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
                 self._notice(study)
                 broken = self._take_answers(study)
@@ -94,14 +108,14 @@ class Crew:
             future.cancel()
         self._pool.dismiss(kill=bool(self._flying))
 
-    def _send(self) -> None:
+    def _send(self, study: Study) -> None:
         """Give the free workers something to do. After a death, suspects are tried alone: that finds the guilty one."""
         while self._waiting and self._pool.has_room(self._flying):
             if self._flying and self._suspects:
                 break
             query = self._waiting.popleft()
             try:
-                future = self._pool.send(self._model, query)
+                future = self._pool.send(self._model, query, Record.of(study, query))
             except Exception as error:
                 future = Future()
                 future.set_exception(error)
@@ -128,6 +142,7 @@ class Crew:
                 query = self._landed(future)
                 self._suspects.discard(query.index)
                 study.tell(query, tally)
+                Record.of(study, query).remove()
         return broken
 
     def _landed(self, future: Answer) -> Query:
@@ -171,8 +186,14 @@ class Crew:
 
     def _try_again(self, study: Study, query: Query, reason: Any) -> None:
         self._failures[query.index] = times = self._failures.get(query.index, 0) + 1
-        if times > self._retries or _is_killed_worker(reason):
+        if times > self._retries or _is_killed_worker(reason) or getattr(reason, "final", False):
             raise failed(study, query, reason, times) from reason if isinstance(reason, BaseException) else None
+        if isinstance(query.wanted, Episodes) and _told_in_part(study, query, reason):
+            # What broke off counts against the policy; simulated again, it might not have broken off.
+            self._waiting.extendleft(rest for rest in study.ask() if rest.index == query.index)
+            if not reason.partial.broken_episodes:  # it failed before it began, and begins again elsewhere
+                study.note_failure()
+            return
         if _may_depend_on_outcomes(reason):
             study.note_failure()
         self._waiting.appendleft(query)
@@ -186,16 +207,25 @@ def failed(study: Study, query: Query, reason: Any, times: int = 1) -> Simulator
     """Return the error for a query that was not answered; what it had measured is told to the study."""
     error = reason
     if not isinstance(reason, SimulatorError) or times > 1 or reason.partial is None:
-        state, action = study.problem.pair(int(query.pulls.pairs[0]))
         often = f" failed {times} times; last" if times > 1 else ""
-        what = f"query {query.index} (from pair (state {state}, action {action}) on){often}: {_said(reason)}"
+        what = f"query {query.index} ({query.wanted.describe(study.problem)}){often}: {_said(reason)}"
         error = SimulatorError(what, getattr(reason, "partial", None))
-    if error.partial is not None:
-        with suppress(InvalidInput):  # a simulator may make anything of it
-            study.tell(query, error.partial, partial=True)
-    if _may_depend_on_outcomes(reason):
+        error.final = getattr(reason, "final", False)
+    counted = isinstance(query.wanted, Episodes) and getattr(error.partial, "broken_episodes", 0) > 0
+    told = _told_in_part(study, query, error)
+    if _may_depend_on_outcomes(reason) and not (told and counted):
         study.note_failure()
     return with_study(study, error)
+
+
+def _told_in_part(study: Study, query: Query, reason: Any) -> bool:
+    """Tell the study what was measured before a query failed; episodes that broke off are part of it."""
+    partial = getattr(reason, "partial", None)
+    if partial is not None:
+        with suppress(InvalidInput):  # a simulator may make anything of it
+            study.tell(query, partial, partial=True)
+            return True
+    return False
 
 
 def _said(reason: Any) -> str:

@@ -11,12 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import Sparse
+from bestpolicy._numerics.arrays import FloatArray, IntArray, Sparse
 from bestpolicy._numerics.inputs import choice
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Pulls, Tally, require_pulls
+from bestpolicy.samples import Episodes, Pulls, Tally, require_episodes, require_pulls
+from bestpolicy.simulators.population import roll_out
 
 RewardLaw = Literal["bernoulli", "deterministic"]
 _LAWS = ("bernoulli", "deterministic")
@@ -70,6 +71,35 @@ class ExactSimulator:
             sums = counts * means[:, :, None]
             squares = pulls.counts * means**2
         return Tally._trusted(pulls.pairs, counts, sums, squares)
+
+    def rollout(self, episodes: Episodes, rng: np.random.Generator) -> Tally:
+        """Simulate episodes, or one walk; the cost of episodes does not depend on their number."""
+        require_episodes(episodes, self.problem, rng)
+        if episodes.start is None:
+            raise InvalidInput("start is needed, a state or a distribution over states: an exact model has none.")
+        return roll_out(self.problem, episodes, self._outcomes, rng)
+
+    def _outcomes(self, stage: int, pairs: IntArray) -> tuple[FloatArray, IntArray, FloatArray]:
+        """What can follow pairs: probabilities, next states and rewards, each (n, M)."""
+        if self.mdp.kernel is None:
+            chances = self.mdp.transition_rows(pairs, stage)
+            following = np.broadcast_to(np.arange(self.problem.states), chances.shape)
+        else:
+            rows, places = self.mdp.kernel[stage], np.searchsorted(self.problem.pairs, pairs)
+            begins, ends = rows.indptr[places], rows.indptr[places + 1]
+            entries = begins[:, None] + np.arange((ends - begins).max(initial=1))
+            inside = entries < ends[:, None]
+            entries = np.where(inside, entries, begins[:, None])
+            chances, following = np.where(inside, rows.data[entries], 0.0), rows.indices[entries].astype(np.int64)
+        means = self._mean_rewards[stage, pairs][:, None]
+        if self.rewards == "deterministic":
+            return chances, following, np.broadcast_to(means, chances.shape)
+        paid = np.repeat([[0.0, 1.0]], chances.shape[1], axis=1)
+        return (
+            np.concatenate([chances * (1 - means), chances * means], axis=1),
+            np.concatenate([following, following], axis=1),
+            np.broadcast_to(paid, (len(pairs), paid.shape[1])),
+        )
 
     def _sample_table(self, kernel: Sparse, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Draw among the possible next states alone, for all pairs with equally many of them at once."""

@@ -12,8 +12,9 @@ Three kinds of environments close that gap:
 "terminal" states are never used by an episode and may say anything (CliffWalking's goal can be left again at a price
 of -1, Taxi's passenger picked up again). So every transition that terminates leads to one extra state, *the end*,
 which leads to itself with reward 0. States in which no decision is ever taken (entered only by termination, or
-not at all) have one action that leads to the end; they share its feature and so cost nothing. The policy is
-certified in all other states. Truncation is no termination: a time limit is no part of the state.
+not at all) are ends as well: one action that leads to the end; they share its feature and so cost nothing. With
+one-hot features they are ends of the problem (`Problem.ends`), known beforehand. The policy is certified in all other
+states. Truncation is no termination: a time limit is no part of the state.
 
 **Rewards** r ∈ [low, high] become (r - low)/scale with scale = high - low. The end pays the image of 0, so the range
 is widened to hold 0, and every pair, the end included, is shifted alike. Hence for every policy
@@ -26,8 +27,11 @@ losses and gaps are `reward_scale` times those of the normalised problem, and ε
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -37,23 +41,22 @@ from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, as_numb
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem
+from bestpolicy.problem.names import key_of, plain, positions_of
 from bestpolicy.problem.units import Units
-from bestpolicy.samples import Pulls, Tally, require_pulls
+from bestpolicy.samples import Episodes, Pulls, Tally, require_episodes, require_pulls
 from bestpolicy.simulators.environments import (
     checked_mask,
     checked_options,
     checked_range,
     import_gymnasium,
     initial_states,
-    key_of,
     list_labels,
     make_environment,
     name_of,
-    plain,
-    positions_of,
     require_table,
 )
 from bestpolicy.simulators.feature_maps import feature_array
+from bestpolicy.simulators.population import roll_out
 from bestpolicy.simulators.transition_table import TransitionTable, outside
 from bestpolicy.simulators.user import CallableSimulator
 
@@ -143,13 +146,22 @@ class GymSimulator:
         scale = (high - low) or 1.0
         if not np.isfinite(scale):
             raise InvalidInput(f"rewards from {low:g} to {high:g} span more than a float can hold. Scale them down.")
-        features_array = feature_array(features, self.states, self.actions, allowed & self._live[:, None], ends)
-        self._problem = Problem(features_array, discount=discount, horizon=horizon, mask=mask_array)
-        self._one_hot = isinstance(features, str)
+        self._one_hot = isinstance(features, str) and features == "one-hot"
+        if self._one_hot:
+            closed = np.flatnonzero(~np.append(self._live, np.zeros(int(ends), np.bool_)))
+            problem = Problem.tabular(
+                *mask_array.shape, discount=discount, horizon=horizon, mask=mask_array, ends=closed
+            )
+            self._problem = problem.in_units(Units(scale, low))
+        else:
+            array = feature_array(features, self.states, self.actions, allowed & self._live[:, None], ends)
+            self._problem = Problem(array, discount=discount, horizon=horizon, mask=mask_array)
         if tabular:
             # From here on the table is all that is needed, and it travels to workers more easily than `env`.
             self._table, self._env = table.normalised(self._live, low, scale), None
         self._stepper = CallableSimulator(self._problem, self._step)
+        self._lock = Lock()  # an environment is in one place at a time
+        self._beginnings = _beginnings(env, self._problem.states) if tabular and states is None else None
         end = ["the end"] if self._problem.states > len(self.states) else []
         self.units = Units(
             scale,
@@ -160,6 +172,12 @@ class GymSimulator:
             own_states=len(self.states),
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=Lock())
+
     def __repr__(self) -> str:
         units = self.units
         return f"GymSimulator({self.problem!r}, reward = {units.reward_offset:g} + {units.reward_scale:g}·normalised)"
@@ -169,15 +187,40 @@ class GymSimulator:
         """The normalised problem, the end included."""
         return self._problem
 
+    @property
+    def has_table(self) -> bool:
+        """Whether a transition table is sampled, at a cost that does not depend on how often."""
+        return self._table is not None
+
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
         require_pulls(pulls, self.problem, rng)
         if self._table is not None:
             return self._table.sample(self.problem, pulls, rng)
-        if not self._functional:
+        with self._prepared(rng):
+            return self._stepper.sample(pulls, rng)
+
+    def rollout(self, episodes: Episodes, rng: np.random.Generator) -> Tally:
+        """Simulate episodes from a start, or from where a table says that they begin; or one walk."""
+        require_episodes(episodes, self.problem, rng)
+        if episodes.start is None and self._beginnings is None:
+            raise InvalidInput("start is needed, a state or a distribution over states: the environment tells none.")
+        episodes = episodes if episodes.start is not None else replace(episodes, start=self._beginnings)
+        if self._table is not None:
+            return roll_out(self.problem, episodes, self._table.outcomes, rng)
+        with self._prepared(rng):
+            return self._stepper.rollout(episodes, rng)
+
+    @contextmanager
+    def _prepared(self, rng: np.random.Generator) -> Iterator[None]:
+        """Have an environment draw from the generator, and nobody else use it meanwhile."""
+        if self._functional:  # it has no place of its own
+            yield
+            return
+        with self._lock:
             self._env.reset(seed=int(rng.integers(2**31)))  # for whatever the environment seeds besides np_random
             self._env.unwrapped.np_random = rng
-        return self._stepper.sample(pulls, rng)
+            yield
 
     def env_policy(self, policy: ArrayLike) -> IntArray:
         """Return a policy of `problem` as the environment's own actions, one per state of `states`: (n,) or (H, n)."""
@@ -198,8 +241,10 @@ class GymSimulator:
         """Return the table as a linear MDP in normalised units, to judge policies by; for one-hot features only."""
         if self._table is None or not self._one_hot:
             raise InvalidInput("the true model is known only for a transition table with one-hot features.")
-        # Pairs that share a coordinate (those of the end) agree, so one of them is enough.
-        _, first = np.unique(self.problem.pair_features.argmax(axis=1), return_index=True)
+        # Pairs that share a coordinate (those of ends) agree, so one of them is enough.
+        columns = self.problem.columns
+        assert columns is not None
+        _, first = np.unique(columns, return_index=True)
         pairs = self.problem.pairs[first]
         theta = (self._table.probabilities * self._table.rewards).sum(axis=1)[pairs]
         mu = np.zeros((self.problem.states, len(pairs)))
@@ -248,6 +293,16 @@ class GymSimulator:
             key = self._randomness(np.random.default_rng(0))
             over |= {key_of(state) for state in self.states if self._env.terminal(state, key)}
         return np.array([key_of(state) not in over for state in self.states])
+
+
+def _beginnings(env: Any, states: int) -> FloatArray | None:
+    """Return the distribution of the first state over those of the problem, if the environment tells."""
+    law = getattr(env.unwrapped, "initial_state_distrib", None)
+    if law is None:
+        return None
+    chances = np.asarray(law, np.float64)
+    padded: FloatArray = np.append(chances, np.zeros(states - len(chances))) / chances.sum()
+    return padded
 
 
 def _played(allowed: BoolArray, live: BoolArray, states: list[Any], ends: bool) -> BoolArray:

@@ -15,8 +15,8 @@ import numpy as np
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
+from bestpolicy.problem.names import key_of
 from bestpolicy.samples import Pulls, Tally
-from bestpolicy.simulators.environments import key_of
 
 _ENTRY = "a list of (probability, next state, reward, terminated)"
 
@@ -124,6 +124,10 @@ class TransitionTable:
             counts * rewards[pair, outcome],
             (drawn * rewards**2).sum(axis=2),
         )
+
+    def outcomes(self, stage: int, pairs: IntArray) -> tuple[FloatArray, IntArray, FloatArray]:
+        """What can follow pairs, at every stage alike: probabilities, next states and rewards, each (n, M)."""
+        return self.probabilities[pairs], self.successors[pairs], self.rewards[pairs]
 
     def _of(self, live: BoolArray) -> BoolArray:
         """Spread a property of states over the rows; the end does not have it."""

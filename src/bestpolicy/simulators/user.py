@@ -8,6 +8,7 @@ without a word. The first bad answer raises a `SimulatorError` that names the pa
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from math import isnan
 from typing import Any
@@ -19,7 +20,9 @@ from bestpolicy._numerics.inputs import function, interval, of_type, shown
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.samples import Pulls, Tally, require_pulls
+from bestpolicy.samples import Episodes, Pulls, Tally, answer_ends, require_episodes, require_pulls
+from bestpolicy.simulators.calls import Calls, current_calls, tick
+from bestpolicy.simulators.stepping import follow
 
 _BLOCK = 2**18
 
@@ -30,6 +33,8 @@ class CallableSimulator:
     Parameters
     ----------
     problem : Problem
+        Where the process may be over, say so: ``Problem.tabular(..., ends=[…])``. `step` returns an end as any next
+        state, and is never asked for what comes after.
     step : callable
         ``step(state, action, rng) -> (reward, next_state)`` with the reward in [0, 1] and the next state in
         0..S-1. If the problem is episodic and the function has a parameter named ``stage``, it is passed too
@@ -39,10 +44,12 @@ class CallableSimulator:
         next_states)``.
     reward_range : (low, high)
         The lowest and the highest reward that can ever occur, [0, 1] by default. Others are mapped there, and ε is
-        then in your own units of reward.
+        then in your own units of reward. With ends it must hold 0, which is what they pay.
 
     Attributes
     ----------
+    problem : Problem
+        As given; its ends pay what 0 is mapped to.
     units : Units
         `identify` takes ε, and reports it, in these units of reward.
     """
@@ -56,12 +63,12 @@ class CallableSimulator:
         reward_range: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         of_type("problem", problem, Problem)
-        self._problem = problem
         self.step = function("step", step, "step(state, action, rng) -> (reward, next_state)")
         self.vectorized = vectorized
         self._takes_stage = _takes_stage(problem, step)
         self._low, self._high = interval("reward_range", reward_range)
         self.units = Units.of_range((self._low, self._high))
+        self._problem = problem.in_units(self.units)
 
     @property
     def problem(self) -> Problem:
@@ -71,47 +78,80 @@ class CallableSimulator:
     def sample(self, pulls: Pulls, rng: np.random.Generator) -> Tally:
         """Simulate each pair as often as asked."""
         require_pulls(pulls, self.problem, rng)
-        tally = Tally.empty(self.problem, pulls.pairs)
+        pulls, known = answer_ends(pulls, self.problem)
+        tally = (
+            Tally.empty(self.problem, pulls.pairs) if known is None else known + Tally.empty(self.problem, pulls.pairs)
+        )
+        calls = current_calls() or Calls()
         for stage, counts in enumerate(pulls.counts):
             extra = {"stage": stage} if self._takes_stage else {}
             for pairs in _blocks(pulls.pairs, counts):
                 states, actions = np.divmod(pairs, self.problem.actions)
                 measure = self._call_block if self.vectorized else self._call_each
-                rewards, next_states, failure = measure(states, actions, rng, extra)
+                rewards, next_states, failure = measure(states, actions, rng, extra, calls)
                 done = len(rewards)
                 rewards = (rewards - self._low) / self.units.reward_scale
                 tally += Tally.from_samples(self.problem, states[:done], actions[:done], rewards, next_states, stage)
                 if failure is not None:
-                    place = f"(state {states[done]}, action {actions[done]})" + (
-                        f" at step {stage}" if self.problem.horizon is not None else ""
-                    )
+                    place = self._pair(int(states[done]), int(actions[done]))
+                    place += f" at step {stage}" if self.problem.horizon is not None else ""
                     message, cause = failure
                     raise SimulatorError(f"pair {place}: {message}", partial=tally) from cause
         return tally
 
+    def rollout(self, episodes: Episodes, rng: np.random.Generator) -> Tally:
+        """Simulate episodes, or one walk: one after the other, or all in step if the function is vectorised."""
+        require_episodes(episodes, self.problem, rng)
+        if episodes.start is None:
+            raise InvalidInput("start is needed, a state or a distribution over states: a function has none.")
+        return follow(self.problem, episodes, self._advance, rng, at_once=_BLOCK if self.vectorized else 1)
+
+    def _advance(self, stage: int, states: IntArray, actions: IntArray, rng: np.random.Generator) -> _Measured:
+        """Take a step with each of several episodes; fewer answers than states come with what went wrong."""
+        tick()
+        measure, extra = self._call_block if self.vectorized else self._call_each, {"stage": stage}
+        rewards, next_states, failure = measure(states, actions, rng, extra if self._takes_stage else {}, Calls())
+        return (rewards - self._low) / self.units.reward_scale, next_states, failure
+
+    def _pair(self, state: int, action: int) -> str:
+        return f"(state {state}, action {action})"
+
+    def _function(self) -> Callable[..., Any]:
+        """What is called with the numbers of a state and an action, and answers with that of the next state."""
+        return self.step  # type: ignore[no-any-return]
+
     def _call_each(
-        self, states: IntArray, actions: IntArray, rng: np.random.Generator, extra: dict[str, int]
+        self, states: IntArray, actions: IntArray, rng: np.random.Generator, extra: dict[str, int], calls: Calls
     ) -> _Measured:
-        rewards, next_states = np.empty(len(states)), np.empty(len(states), dtype=np.int64)
-        for i, (state, action) in enumerate(zip(states.tolist(), actions.tolist(), strict=True)):
+        rewards, next_states, known = calls.block(len(states), rng)
+        step, clock = self._function(), time.monotonic
+        pairs = zip(states[known:].tolist(), actions[known:].tolist(), strict=True)
+        for i, (state, action) in enumerate(pairs, start=known):
+            if clock() >= calls.due:
+                calls.note(rewards, next_states, i, rng)
             try:
-                answer = self.step(state, action, rng, **extra)
+                answer = step(state, action, rng, **extra)
             except Exception as error:
                 return rewards[:i], next_states[:i], (one_line(error), error)
             try:
                 reward, next_state = answer
             except (TypeError, ValueError):
-                return rewards[:i], next_states[:i], (_not_two(answer), None)
+                return rewards[:i], next_states[:i], _broken(_not_two(answer))
             problem = self._fault(reward, next_state)
             if problem:
-                return rewards[:i], next_states[:i], (problem, None)
+                return rewards[:i], next_states[:i], _broken(problem)
             rewards[i], next_states[i] = reward, next_state
+        calls.note(rewards, next_states, len(states), rng)
         return rewards, next_states, None
 
     def _call_block(
-        self, states: IntArray, actions: IntArray, rng: np.random.Generator, extra: dict[str, int]
+        self, states: IntArray, actions: IntArray, rng: np.random.Generator, extra: dict[str, int], calls: Calls
     ) -> _Measured:
         nothing = np.empty(0), np.empty(0, dtype=np.int64)
+        all_rewards, all_next_states, known = calls.block(len(states), rng)
+        if known == len(states):
+            return all_rewards, all_next_states, None
+        calls.note(all_rewards, all_next_states, known, rng)
         try:
             answer = self.step(states, actions, rng, **extra)
         except Exception as error:
@@ -119,15 +159,16 @@ class CallableSimulator:
         try:
             rewards, next_states = (np.asarray(part) for part in answer)
         except (TypeError, ValueError):
-            return *nothing, (_not_two(answer), None)
+            return *nothing, _broken(_not_two(answer))
         if rewards.shape != states.shape or next_states.shape != states.shape:
             shapes = f"{rewards.shape} and {next_states.shape}"
-            return *nothing, (f"step returned arrays of shapes {shapes}, expected {states.shape} twice.", None)
+            return *nothing, _broken(f"step returned arrays of shapes {shapes}, expected {states.shape} twice.")
         good = _plausible(rewards, next_states, self._low, self._high, self.problem.states)
         if not good.all():
             first = int(np.argmin(good))
             fault = self._fault(rewards[first], next_states[first])
-            return rewards[:first], next_states[:first], (fault or "step returned bad output.", None)
+            return rewards[:first], next_states[:first], _broken(fault or "step returned bad output.")
+        calls.note(rewards.astype(np.float64), next_states.astype(np.int64), len(states), rng)
         return rewards, next_states, None
 
     def _fault(self, reward: Any, next_state: Any) -> str | None:
@@ -151,7 +192,10 @@ class CallableSimulator:
         if known:
             return None
         got = f"{next_state:g}" if isinstance(next_state, float | np.number) else shown(next_state)
-        return f"next state {got} is not one of 0..{states - 1}. Return the number of a state, counted from 0."
+        return (
+            f"next state {got} is not one of 0..{states - 1}. Return the number of a state, counted from 0; where the "
+            "process is over, that of an end (Problem.tabular(..., ends=[…]))."
+        )
 
 
 _Measured = tuple[FloatArray, IntArray, tuple[str, BaseException | None] | None]
@@ -177,6 +221,11 @@ def _plausible(rewards: Any, next_states: Any, low: float, high: float, states: 
             )
     except TypeError:
         return np.zeros(rewards.shape, dtype=np.bool_)
+
+
+def _broken(what: str) -> tuple[str, BaseException]:
+    """Say that an answer cannot be used, which no other outcome mends."""
+    return what, InvalidInput(what)
 
 
 def _not_two(answer: Any) -> str:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from bestpolicy.stopping.lemmas.propagation import Propagation
 
 _PRIOR_FIELDS = ("base", "capacity", "largest", "shares")
-_THEOREMS = {f"Theorem {letter}{suffix}": letter for letter in "RTPFU" for suffix in ("", "-E")}
+_LETTERS = ("R", "T", "P", "F", "U", "O", "I", "UD")
+_THEOREMS = {f"Theorem {letter}{suffix}": letter for letter in _LETTERS for suffix in ("", "-E")}
 
 
 def theorem_of(rule: str) -> str:
@@ -94,7 +95,7 @@ class Proof:
 
     Attributes
     ----------
-    theorem : {"R", "T", "P", "F", "U", "no choice"}
+    theorem : {"R", "T", "P", "F", "U", "O", "I", "UD", "no choice"}
     samples : Evidence, optional
     transform : array (d, d), optional
         The coordinates of the test: φ times this.
@@ -105,7 +106,8 @@ class Proof:
         That the run began with.
     fixed, fresh : dict, optional
         Theorem U: what its lag has fixed, with its ``number`` and how many samples it had ``started`` after; and the
-        samples since, with the ``units`` of the look. Numbers and arrays, as a certificate has them.
+        samples since, with the ``units`` of the look. Numbers and arrays, as a certificate has them. Theorem O: what
+        was known beforehand; and the episodes, with the number and the returns of the policy.
     """
 
     theorem: str

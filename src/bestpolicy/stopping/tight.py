@@ -69,6 +69,7 @@ from bestpolicy.stopping.lemmas.deviations import (
     variance_bounds,
     widths,
 )
+from bestpolicy.stopping.lemmas.next_states import NextStates
 from bestpolicy.stopping.lemmas.propagation import EstimatedKernel, Propagation, propagate
 from bestpolicy.stopping.rounding import Rounding
 from bestpolicy.stopping.rule import FixedTest, Past, Proof, Terms, Verdict
@@ -237,6 +238,8 @@ class Refinement:
                 rule.prior, model.gram_inverse, spread, 0.0, delta * split.sub_gaussian, model.defect
             )
             metrics = np.concatenate([hoeffding, bernstein])
+            if not len(metrics):  # δ is too small for any scale
+                break
             carried = self.propagation.carried(self.rounding.dominating(metrics))
             slopes = np.where(self.rival, staged_widths(carried, self.propagation.gap_directions), 0.0)
             excess = np.where(self.rival, slopes - self.gaps + self.rounding.margins, 0.0)
@@ -338,34 +341,17 @@ class Refinement:
             drift = np.minimum(drift, np.sqrt(self.correction * crude))
         return drift
 
-    def _covariances(self, some: slice) -> FloatArray:
-        """Observed covariances of the direction of S' at some stages and every pair, (stages, K, d, d)."""
-        laws, rows = self.laws[some], self._next_directions[some]
-        dimension = self.problem.dimension
-        outer = (rows[:, :, :, None] * rows[:, :, None, :]).reshape(*rows.shape[:2], -1)
-        means, second = laws @ rows, (laws @ outer).reshape(*laws.shape[:2], dimension, dimension)
-        second -= means[:, :, :, None] * means[:, :, None, :]
-        return second
-
-    @cached_property
-    def _next_directions(self) -> FloatArray:
-        """ψ(s) at the stage that follows, (stages, S, d)."""
-        return self.propagation.following(self.propagation.value_directions)
-
     def _linear_deviation(self, carried: FloatArray) -> FloatArray:
-        """Largest standard deviation of ψ(S')ᵀx over an ellipsoid, √λ_max(M·Cov), (stages, K)."""
+        """Largest standard deviation of ψ(S')ᵀx over an ellipsoid, or a little more, (stages, K)."""
         pulled = self.propagation.pulled_back(carried) if self.problem.horizon is None else carried
         smallest = np.trace(pulled, axis1=2, axis2=3).sum(axis=1).argmin()  # any would do
-        rooms = self._quadratic_errors(carried[smallest : smallest + 1])[0]
-        values, vectors = np.linalg.eigh(self.propagation.following(carried[smallest]))
-        root = (vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :])[:, None]
-        largest = np.empty(self.laws.shape[:2])
-        for some in self._pieces(self.laws.shape[1] * self.problem.dimension**2):
-            shapes = root[some].swapaxes(2, 3) @ self._covariances(some) @ root[some]
-            largest[some] = np.linalg.eigvalsh(shapes)[..., -1]
-        largest = largest + self.propagation.following(rooms)[:, None]
-        deviations: FloatArray = np.sqrt(np.clip(largest, 0.0, None))
-        return deviations
+        return self._next_states.deviations(self.propagation.following(carried[smallest]))
+
+    @cached_property
+    def _next_states(self) -> NextStates:
+        """The laws, with ψ(s) at the stage that follows."""
+        directions = self.propagation.following(self.propagation.value_directions)
+        return NextStates(self.laws, directions, self.evidence.tally.pulls)
 
     def _concluded(self, excess: FloatArray, upper: FloatArray, details: dict[str, Any]) -> Verdict:
         """Criteria (A) and (B), from the last round that has bounds."""

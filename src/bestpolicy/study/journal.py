@@ -22,7 +22,7 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.errors import BestPolicyError, StoreError
 from bestpolicy.problem import Problem
 from bestpolicy.problem.files import from_file
-from bestpolicy.samples import Pulls, Tally, are_cells
+from bestpolicy.samples import Episodes, Followed, Pulls, Tally, Wanted, are_cells
 from bestpolicy.stopping import Check
 from bestpolicy.study.result import Outcome
 from bestpolicy.study.settings import Settings
@@ -30,6 +30,7 @@ from bestpolicy.study.settings import Settings
 Row = tuple[str, bytes]
 
 _TALLY = b"tally 2\n"
+_EPISODES = b"tally 3\n"  # what is known of whole episodes comes first: how many bytes, and then those of `pack`
 _MOST = 2**62  # cells that a tally may have room for
 _DTYPES = ("<i8", "<f8", "|b1")
 _SYMPTOMS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
@@ -78,7 +79,7 @@ class Asked:
         Index of its first query.
     looks : int
         Number of checks before it.
-    pulls : Pulls
+    wanted : Pulls or Episodes
         What the algorithm wants, whatever the budget.
     decided : dict
         What else it has fixed with them.
@@ -86,13 +87,16 @@ class Asked:
 
     first: int
     looks: int
-    pulls: Pulls
+    wanted: Wanted
     decided: dict[str, Any]
 
     def row(self, position: int) -> Row:
         """Return its row; it replaces whatever was asked there and after."""
-        pulls = {"pairs": self.pulls.pairs, "counts": self.pulls.counts}
-        known = {"position": position, "first": self.first, "looks": self.looks, "pulls": pulls}
+        known: dict[str, Any] = {"position": position, "first": self.first, "looks": self.looks}
+        if isinstance(self.wanted, Pulls):
+            known["pulls"] = {"pairs": self.wanted.pairs, "counts": self.wanted.counts}
+        else:
+            known["episodes"] = dict(vars(self.wanted))
         return "asked", pack(known | {"decided": self.decided})
 
 
@@ -218,7 +222,7 @@ class Record:
         """What was asked; nothing if an older version did not store it."""
         with damage("a request"):
             return [
-                Asked(int(one["first"]), int(one["looks"]), Pulls(**one["pulls"]), dict(one["decided"]))
+                Asked(int(one["first"]), int(one["looks"]), _wanted(one), dict(one["decided"]))
                 for one in _latest(self._rows.get("asked", []))
             ]
 
@@ -237,6 +241,11 @@ class Record:
                 }
                 checks.append(Check(policy=policy, **numbers))
         return checks
+
+
+def _wanted(request: dict[str, Any]) -> Wanted:
+    """Return what a request asks for."""
+    return Pulls(**request["pulls"]) if "pulls" in request else Episodes(**request["episodes"])
 
 
 def _latest(contents: list[bytes]) -> list[dict[str, Any]]:
@@ -300,8 +309,13 @@ def tally_to_bytes(tally: Tally) -> bytes:
     """Return a tally as bytes; of the next states only those that occurred.
 
     A mark, four whole numbers (stages, pairs, states, and cells in use), and then the arrays one after the other, all
-    little-endian with eight bytes a number.
+    little-endian with eight bytes a number. A tally of episodes has another mark, and before all that how many bytes
+    say what is known of whole episodes, and these (`pack`).
     """
+    if tally.followed is not Tally.followed:
+        known = pack(dict(vars(tally.followed)))
+        steps = tally_to_bytes(tally.with_followed(Tally.followed))
+        return b"".join((_EPISODES, len(known).to_bytes(8, "little"), known, steps))
     sizes = np.array([*tally.shape, len(tally.cells)], "<i8")
     whole = (array.astype("<i8", copy=False).tobytes() for array in (sizes, tally.pairs, tally.cells, tally.counts))
     real = (array.astype("<f8", copy=False).tobytes() for array in (tally.rewards, tally.squared_rewards))
@@ -311,6 +325,9 @@ def tally_to_bytes(tally: Tally) -> bytes:
 def tally_from_bytes(data: bytes) -> Tally:
     """Read a tally that `tally_to_bytes` wrote; its sums were checked then, and their total is where they are used."""
     try:
+        if data.startswith(_EPISODES):
+            known, steps = _divided(data)
+            return tally_from_bytes(steps).with_followed(_followed(unpack(known)))
         if not data.startswith(_TALLY):
             return _tally_of_the_first_version(data)
         start = len(_TALLY)
@@ -327,6 +344,8 @@ def tally_from_bytes(data: bytes) -> Tally:
 
 def samples_in(data: bytes) -> int:
     """Return the number of samples of a tally that `tally_to_bytes` wrote."""
+    if data.startswith(_EPISODES):
+        return samples_in(_divided(data)[1])
     if not data.startswith(_TALLY):
         return tally_from_bytes(data).samples
     try:
@@ -334,6 +353,19 @@ def samples_in(data: bytes) -> int:
         return int(np.frombuffer(data, "<i8", used, 40 + 8 * (pairs + used)).sum())
     except (ValueError, OverflowError) as error:
         raise StoreError(f"a stored tally is damaged ({error}). Take a copy of the file that is whole.") from None
+
+
+def _divided(data: bytes) -> tuple[bytes, bytes]:
+    """Return what is known of whole episodes, and their steps."""
+    end = 16 + int.from_bytes(data[8:16], "little")
+    return data[16:end], data[end:]
+
+
+def _followed(known: dict[str, Any]) -> Followed:
+    squared, forfeited, broken = float(known["squared_returns"]), float(known["forfeited"]), known["broken"]
+    if not (squared >= 0 and forfeited >= 0) or broken.ndim != 2 or broken.shape[1] != 2 or broken.dtype.kind != "i":
+        raise ValueError("what it says of whole episodes does not fit")
+    return Followed(squared, forfeited, broken)
 
 
 def _tally_of_the_first_version(data: bytes) -> Tally:

@@ -10,19 +10,19 @@ import numpy as np
 
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Episodes, Pulls, Tally, Wanted
 
 
 @dataclass(frozen=True)
 class Query:
-    """Pairs to simulate.
+    """Pairs to simulate, or episodes.
 
     Attributes
     ----------
     index : int
         Position of the query in the study.
-    pulls : Pulls
-        How often to simulate which pairs, per stage.
+    wanted : Pulls or Episodes
+        How often to simulate which pairs, per stage; or how many episodes of which policy.
     seed : int
         The study's seed.
     attempt : int
@@ -30,9 +30,19 @@ class Query:
     """
 
     index: int
-    pulls: Pulls
+    wanted: Wanted
     seed: int
     attempt: int = 0
+
+    @property
+    def pulls(self) -> Pulls:
+        """How often to simulate which pairs, if that is what it asks for."""
+        if not isinstance(self.wanted, Pulls):
+            raise InvalidInput(
+                "this query asks for episodes, not for pulls of pairs: answer it with model.rollout(query.wanted, "
+                "query.rng())."
+            )
+        return self.wanted
 
     def rng(self) -> np.random.Generator:
         """Return the random stream that belongs to this query."""
@@ -65,13 +75,13 @@ class Batch:
     @property
     def missing(self) -> int:
         """Simulator calls whose answers are awaited."""
-        return sum(query.pulls.total for query in self.waiting.values())
+        return sum(query.wanted.total for query in self.waiting.values())
 
-    def accept(self, query: Query, tally: Tally, rest: Pulls | None) -> Tally | None:
+    def accept(self, query: Query, tally: Tally, rest: Wanted | None) -> Tally | None:
         """Take an answer and what it leaves open; return the sum of all once nothing is."""
         self.add(query.index, tally)
         if rest is not None and rest.total:
-            self.waiting[query.index] = replace(query, pulls=rest, attempt=query.attempt + 1)
+            self.waiting[query.index] = replace(query, wanted=rest, attempt=query.attempt + 1)
             return None
         del self.waiting[query.index]
         return None if self.waiting else self.total()
@@ -86,16 +96,7 @@ class Batch:
         return Tally.total([answer for _, answer in sorted(self._answers.items())])
 
 
-def cut(pulls: Pulls, left: int, anytime: bool) -> Pulls:
-    """Cut a batch to what is left of a budget; one that means nothing unless it is complete is not begun."""
-    total = pulls.total
-    if total <= left:
-        return pulls
-    share = left / total if anytime else 0.0
-    return Pulls(pulls.pairs, np.floor(pulls.counts * share).astype(np.int64))
-
-
-def check_tally(problem: Problem, tally: Any) -> None:
+def check_tally(problem: Problem, tally: Any, wanted: Wanted) -> None:
     """Refuse what cannot be an answer; a tally has checked its own sums."""
     if not isinstance(tally, Tally):
         raise InvalidInput(f"an answer must be a Tally (see Tally.from_samples). Got {type(tally).__name__} instead.")
@@ -108,3 +109,5 @@ def check_tally(problem: Problem, tally: Any) -> None:
     allowed = problem.mask.ravel()
     if len(tally.pairs) and not (tally.pairs[-1] < len(allowed) and allowed[tally.pairs].all()):
         raise InvalidInput("the tally has a pair that the problem does not have or does not allow.")
+    if isinstance(wanted, Episodes):
+        wanted.check(problem, tally)

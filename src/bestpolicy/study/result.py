@@ -13,17 +13,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from enum import StrEnum
+from functools import cached_property
 from math import inf, isfinite
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.inputs import whole
 from bestpolicy._version import __version__
 from bestpolicy.certificate import Origin, write_certificate
+from bestpolicy.errors import InvalidInput
+from bestpolicy.problem.names import Names, key_of
+from bestpolicy.problem.units import Units
 from bestpolicy.stopping import Check
+from bestpolicy.study.display import as_frame, as_html, as_picture
+from bestpolicy.study.values import estimated_q_values
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STATES_SHOWN = 30
+_ENDLESS = 10**15  # samples: algorithms that end by themselves there would go on for ever
 _DIGITS = 4
 _DOWN = Context(rounding=ROUND_FLOOR)
 _EXACT = 15  # decimal digits that a float holds whatever its last bits: 0.1 * 3 is 0.3
@@ -71,8 +83,14 @@ class Result:
         Where the claim holds: in every state, or from a start. A policy that is good from there may be bad elsewhere.
     warnings : tuple of str
         What casts doubt on the guarantee, such as data that are not linear in the features.
+    broken_episodes : int
+        Episodes that broke off because the simulator failed; each counts as a return of 0.
     origin : Origin, optional
         The problem, the settings and the file of the study, for `save`.
+    names : Names, optional
+        States and actions as the simulator knows them.
+    unfinished_calls : int
+        Simulator calls of a batch that is not complete. They are kept in the study's file and count when it goes on.
     """
 
     algorithm: str
@@ -95,6 +113,82 @@ class Result:
     warnings: tuple[str, ...] = ()
     origin: Origin | None = None
     where: str = "in every state"
+    broken_episodes: int = 0
+    names: Names | None = None
+    unfinished_calls: int = 0
+
+    def action(self, state: Any, step: int = 0) -> Any:
+        """Return what the policy does in a state, both by their names (by their numbers where they have none).
+
+        Parameters
+        ----------
+        state
+        step : int
+            Of an episodic problem, counted from 0.
+        """
+        units, names = self._units, self._names
+        number, policy = names.number(state), np.atleast_2d(self.policy)
+        if not whole("step", step, 0) < len(policy) or number >= policy.shape[1]:
+            raise InvalidInput(f"the policy says nothing of state {state!r:.80} at step {step}.")
+        played = policy[step, number]
+        return names.actions[int(played)] if units.own_states is None else key_of(played)
+
+    @cached_property
+    def q_values(self) -> FloatArray:
+        """Estimates of the policy's action values, (S, A) or (H, S, A), in your units; nan where nothing is known.
+
+        Estimates: what is certified is that the policy loses no more than `epsilon`.
+        """
+        origin, last = self.origin, self.checks[-1] if self.checks else None
+        tally = None if origin is None else origin.measured()
+        if origin is None or last is None or tally is None:
+            raise InvalidInput("nothing was measured and looked at so far, so nothing is known of values.")
+        found = estimated_q_values(origin.problem, tally, last.policy, self._units)[:, : self.policy.shape[-1]]
+        return found[0] if self.policy.ndim == 1 else found
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """Estimates of the policy's values, (S,) or (H, S), in your units; see `q_values`."""
+        played = np.atleast_2d(self.checks[-1].policy if self.checks else self.policy)[:, : self.policy.shape[-1]]
+        found = np.take_along_axis(self.q_values, played.reshape(*self.policy.shape, 1), axis=-1)
+        return found[..., 0]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the policy as a list of rows: step (if episodic), state, action, and its value as estimated."""
+        every, episodic = self._names.states[: self.policy.shape[-1]], self.policy.ndim == 2
+        try:
+            values = np.atleast_2d(self.values)
+        except InvalidInput:
+            values = np.full(np.atleast_2d(self.policy).shape, np.nan)
+        return [
+            ({"step": step} if episodic else {})
+            | {"state": state, "action": self.action(state, step), "value": float(value)}
+            for step, of_step in enumerate(values)
+            for state, value in zip(every, of_step, strict=True)
+        ]
+
+    def to_frame(self) -> Any:
+        """Return `rows` as a `pandas.DataFrame`."""
+        return as_frame(self.rows())
+
+    def plot(self) -> Figure:
+        """Draw what was certified after how many simulator calls; returns a figure of matplotlib."""
+        return as_picture(self.checks, self.asked_epsilon)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.explanation, self._facts, self.rows())
+
+    @property
+    def _units(self) -> Units:
+        return Units() if self.origin is None else self.origin.settings.units
+
+    @cached_property
+    def _names(self) -> Names:
+        if self.names is not None:
+            return self.names
+        if self.origin is not None:
+            return self._units.names(self.origin.problem)
+        return Names(tuple(range(self.policy.shape[-1])), tuple(range(int(self.policy.max()) + 1)))
 
     def __repr__(self) -> str:
         policy = np.array2string(self.policy, threshold=30, edgeitems=5).replace("\n", "")
@@ -105,9 +199,21 @@ class Result:
         )
 
     def __str__(self) -> str:
-        policy = np.array2string(self.policy, threshold=200, max_line_width=110)
-        facts = f"{self.algorithm}, seed {self.seed}: {self.samples:,} simulator calls in {self.seconds:.3g} s"
-        return "\n".join([self.explanation, facts, f"policy: {policy}"])
+        lost = f"{self.broken_episodes} episodes broke off; each counts as a return of 0"
+        facts = [self.explanation, self._facts, *([lost] if self.broken_episodes else [])]
+        return "\n".join([*facts, self._policy_in_words()])
+
+    @property
+    def _facts(self) -> str:
+        return f"{self.algorithm}, seed {self.seed}: {self.samples:,} simulator calls in {self.seconds:.3g} s"
+
+    def _policy_in_words(self) -> str:
+        if self._units.states is None or self._units.own_states is not None:
+            return f"policy: {np.array2string(self.policy, threshold=200, max_line_width=110)}"
+        every = self._names.states
+        said = ", ".join(f"{state}: {self.action(state)}" for state in every[:_STATES_SHOWN])
+        more = f", … ({len(every):,} states in all)" * (len(every) > _STATES_SHOWN)
+        return f"policy{' at step 0' if self.policy.ndim == 2 else ''}: {said}{more}"
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a certificate, one JSON file from which anyone can check what is certified (`bestpolicy verify`).
@@ -133,6 +239,7 @@ class Result:
             "certified": self.certified,
             "epsilon": _finite(self.epsilon),
             "where": self.where,
+            **({"broken_episodes": self.broken_episodes} if self.broken_episodes else {}),
             "outcome": str(self.outcome),
             "explanation": self.explanation,
             "policy": self.policy.tolist(),
@@ -146,7 +253,13 @@ class Result:
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
             "version": __version__,
-        }
+        } | self._json_names()
+
+    def _json_names(self) -> dict[str, Any]:
+        """What the numbers in the policy are called, if they have names."""
+        units = self._units
+        known = units.own_states is None and units.states is not None
+        return {"names": {"states": units.states, "actions": units.actions}} if known else {}
 
 
 def explain(
@@ -157,6 +270,7 @@ def explain(
     forecast: float,
     unfit: str = "",
     where: str = "in every state",
+    asked: float = 0.0,
 ) -> str:
     """Say why a run ended and what is known, in a sentence; `unfit` names a batch too large for the budget, if any."""
     known = inf if last is None else last.epsilon
@@ -168,7 +282,7 @@ def explain(
         Outcome.BUDGET: spent,
         Outcome.TIME: "The time is up",
         Outcome.INTERRUPTED: "The run was interrupted",
-        Outcome.GAVE_UP: "The largest number of samples was reached; two actions may be tied (try a larger epsilon)",
+        Outcome.GAVE_UP: gave_up(0 if last is None else last.samples, asked),
         Outcome.NO_GUARANTEE: "All samples are made, but this algorithm proves nothing of its policy",
         Outcome.RUNNING: "The run is not over",
     }[outcome]
@@ -181,6 +295,18 @@ def explain(
         return f"{why}: nothing is certified."
     outlook = f"; about {forecast:.2g} calls would be needed in all" if 0 < forecast < inf else ""
     return f"{why}: {certified}{outlook}."
+
+
+def gave_up(samples: int, asked: float) -> str:
+    """Say why an algorithm ended without the certificate that was asked for, and what to do."""
+    if samples < _ENDLESS:
+        return "The algorithm has made all samples of its plan without a proof (try a larger epsilon, or 'tight')"
+    cause = (
+        "two actions seem to be tied, and no number of samples shows which is better (ask for an epsilon above 0)"
+        if asked == 0
+        else "epsilon is smaller than samples and arithmetic in 64 bits can show (ask for a larger one)"
+    )
+    return f"{samples:.1e} simulator calls, as many as can be counted exactly, have not been enough: {cause}"
 
 
 def _finite(number: float) -> float | None:

@@ -5,6 +5,7 @@ A new option is a field here, with its check, and whatever it is for.
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from bestpolicy._numerics.arrays import as_floats
 from bestpolicy._numerics.inputs import number, of_type, shown, whole, word
 from bestpolicy.errors import InvalidInput, StoreError
+from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
 
 
@@ -31,8 +33,9 @@ class Settings:
         Drawn if not given.
     max_samples : int, optional
         Budget of simulator calls.
-    start : int or tuple of float, optional
-        The claim is about this start state, or about this distribution over states; about every state by default.
+    start : int or tuple of float or "reset", optional
+        The claim is about this start state, about this distribution over states, or about wherever the simulator itself
+        begins; about every state by default.
     calls_per_query : int, optional
         Largest number of calls of a query; any if not given.
     units : Units
@@ -58,7 +61,7 @@ class Settings:
     budgets: tuple[tuple[int, int | None], ...] = ()
     warnings: tuple[str, ...] = ()
     failures: int = 0
-    start: int | tuple[float, ...] | None = None
+    start: int | tuple[float, ...] | str | None = None
 
     def __post_init__(self) -> None:
         of_type("parameters", self.parameters, dict)
@@ -93,6 +96,8 @@ class Settings:
         """Where the claim holds, in words."""
         if self.start is None:
             return "in every state"
+        if isinstance(self.start, str):
+            return "on average over the simulator's own starts"
         if isinstance(self.start, tuple):
             return "on average over the start distribution"
         names = self.units.states
@@ -124,12 +129,30 @@ class Settings:
             raise StoreError(f"stored settings are damaged ({error}). Take a copy of the file that is whole.") from None
 
 
-def _start(start: Any) -> int | tuple[float, ...] | None:
+RESET = "reset"  # a start: wherever the simulator itself begins
+
+
+def absolute_epsilon(epsilon: Any, problem: Problem, units: Units) -> Any:
+    """Return ε in the user's units: "5%" is a share of the range that values can take; numbers are as they are."""
+    if not isinstance(epsilon, str):
+        return epsilon
+    share = re.fullmatch(r"\s*([0-9.]+(?:[eE]-?[0-9]+)?)\s*%\s*", epsilon)
+    try:
+        part = number("epsilon", float(share[1]) if share else None) / 100
+    except ValueError:
+        raise InvalidInput(
+            "epsilon must be a number ≥ 0, or a share of the range that values can take such as '5%' (values "
+            f"themselves are not known beforehand). Got {shown(epsilon)} instead."
+        ) from None
+    return part * units.reward_scale * float(problem.value_limits[0])
+
+
+def _start(start: Any) -> int | tuple[float, ...] | str | None:
     """Return a start state, or a distribution over states whose sum is 1 up to rounding."""
     if start is None or isinstance(start, str | bytes):
-        if start is not None:
+        if start is not None and start != RESET:
             raise InvalidInput(f"start must be a state or a distribution over states. Got {shown(start)} instead.")
-        return None
+        return RESET if start else None
     if np.ndim(start) == 0:
         return whole("start", start, 0)
     chances = as_floats("start", start, ("states",))

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -35,21 +36,22 @@ from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.inputs import file_path, of_type, whole, word
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, make_algorithm, parameters_of
-from bestpolicy.algorithms.protocol import Run, Task
+from bestpolicy.algorithms.protocol import Request, Run, Task
 from bestpolicy.certificate import Origin
 from bestpolicy.diagnostics.assumptions import check_features, require
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Tally, Wanted
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.study.forecast import forecast
 from bestpolicy.study.journal import Asked, Record, answered, damage, rows_of_checks, tally_to_bytes
 from bestpolicy.study.past import Past
-from bestpolicy.study.queries import Batch, Query, check_tally, cut
+from bestpolicy.study.patience import TimeUp, patiently
+from bestpolicy.study.queries import Batch, Query, check_tally
 from bestpolicy.study.result import Outcome, Result, explain
-from bestpolicy.study.settings import Settings
+from bestpolicy.study.settings import RESET, Settings, absolute_epsilon
 from bestpolicy.study.store import Store, StudyFile, count_attempts
 
 _MOST_QUERIES = 10**6  # that one request may be split into
@@ -61,8 +63,10 @@ class Study:
     Parameters
     ----------
     problem : Problem
-    epsilon : float
-        The policy shall be within `epsilon` ≥ 0 of optimal; 0 asks for an optimal policy.
+    epsilon : float or str
+        The policy shall be within `epsilon` ≥ 0 of optimal; 0 asks for an optimal policy. A share such as "5%" is one
+        of the range that values can take: (high - low)/(1 - discount) or (high - low)·horizon, for rewards from low to
+        high.
     delta : float
         Allowed probability of error, in (0, 1).
     algorithm : str or Algorithm, optional
@@ -88,14 +92,17 @@ class Study:
         `Tally.from_samples`). They help to certify, where the algorithm's rule allows it, and cost no samples.
     start : int or array (S,), optional
         Claim something of this start state, or of this distribution over states, only, which can take fewer samples
-        (algorithm "sharp"). A policy that is good from there may be bad elsewhere. Every state by default.
+        (algorithm "sharp"). A policy that is good from there may be bad elsewhere. Every state by default; wherever the
+        simulator itself begins, if the algorithm follows trajectories.
+    largest_batch : float, optional
+        Refuse to begin if the first batch of the algorithm is of more simulator calls than this.
     """
 
     def __init__(
         self,
         problem: Problem,
         *,
-        epsilon: float,
+        epsilon: float | str,
         delta: float,
         algorithm: str | Algorithm | None = None,
         seed: int | None = None,
@@ -107,6 +114,7 @@ class Study:
         units: Units | None = None,
         own_data: Tally | None = None,
         start: int | ArrayLike | None = None,
+        largest_batch: float | None = None,
         **gone: Any,
     ) -> None:
         if gone:
@@ -120,20 +128,18 @@ class Study:
             of_type("origin", origin, dict)
             for text in (*origin, *origin.values()):
                 of_type("each of origin", text, str)
-        found = find_algorithm(algorithm, problem)
-        settings = Settings(
-            epsilon,
-            delta,
-            found.name,
-            parameters_of(found),
-            secrets.randbits(63) if seed is None else seed,
-            max_samples,
-            calls_per_query,
-            units or Units(),
-            origin or {},
-            start=start,  # type: ignore[arg-type]
+        settings, found = settings_of(
+            problem,
+            epsilon=epsilon,
+            delta=delta,
+            algorithm=algorithm,
+            seed=seed,
+            max_samples=max_samples,
+            calls_per_query=calls_per_query,
+            units=units,
+            origin=origin,
+            start=start,
         )
-        _require_start(problem, settings, found)
         self._set_up(problem, settings, found, name)
         if own_data is not None and not self.algorithm.takes_own_data:
             able = ", ".join(repr(name) for name, kind in ALGORITHMS.items() if kind.takes_own_data)
@@ -142,7 +148,7 @@ class Study:
                 f"Use one of {able}, or leave own_data out."
             )
         try:
-            self._start(own_data, None if store is None else file_path("store", store))
+            self._start(own_data, None if store is None else file_path("store", store), largest_batch)
         except BaseException:
             self.close()
             raise
@@ -153,9 +159,11 @@ class Study:
         require(check_features(problem))
 
         self.checks: list[Check] = []
-        self.samples = 0
+        self.samples = self.broken_episodes = 0
         self.outcome = Outcome.RUNNING
         self.stop_requested = False
+        self._cut_short = False  # whether a look at the data was
+        self.unfinished = 0  # calls of a query under way that are on record
         self._started = time.monotonic()
         self._seconds: float | None = None
         self._run: Run | None = None
@@ -173,10 +181,15 @@ class Study:
         self._end_saved = False
         self._last_check: Check | None = None
         self._own_samples = 0
+        self._measured: Tally | None = None
+        self._largest_batch = inf  # of the first request
 
-    def _start(self, own_data: Tally | None, store: str | PathLike[str] | None = None) -> None:
+    def _start(
+        self, own_data: Tally | None, store: str | PathLike[str] | None = None, largest_batch: float | None = None
+    ) -> None:
         """Let the algorithm say what it wants first, and then begin the study in the store."""
-        self._own_samples = 0 if own_data is None else own_data.samples
+        self._own_samples, self._measured = 0 if own_data is None else own_data.samples, own_data
+        self._largest_batch = inf if largest_batch is None else largest_batch
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
         asked, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
@@ -187,7 +200,13 @@ class Study:
             self._record(_nothing_to_choose(self.problem))
             self.stop(Outcome.CERTIFIED)
         else:
-            self._advance(None)
+            try:
+                self._advance(None)
+            except TimeUp:
+                if self._replaying:
+                    raise
+                self.stop(Outcome.TIME)  # nothing was asked yet, so there is nothing to store
+                return
         if store is not None:  # last of all: a study that could not begin leaves no trace
             self._file = StudyFile.create(store, self.name, self.problem, self.settings, own_data)
             self._store = store
@@ -200,7 +219,7 @@ class Study:
         name: str | None = None,
         *,
         algorithm: str | Algorithm | None = None,
-        max_samples: int | None = None,
+        max_samples: float | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Study:
         """Go on with a study from its file, exactly where it was.
@@ -217,7 +236,7 @@ class Study:
         algorithm : str or Algorithm, optional
             Needed if the study's algorithm is not one of ours.
         max_samples : int, optional
-            A new budget, what was used so far included; the old one by default.
+            A new budget, what was used so far included; the old one by default, none if it is `math.inf`.
         progress : callable, optional
             Called as ``progress(answers replayed, answers in all)``.
         """
@@ -225,10 +244,10 @@ class Study:
         with Store(store) as reader:
             number = reader.find(name)
             record = reader.read(number)
-        _check_budget(max_samples, record)
-        study = cls._from_record(record, algorithm, max_samples)
+        budget = _checked_budget(max_samples, record)
+        study = cls._from_record(record, algorithm, budget)
         study._store, study._ended_chain = store, record.chain
-        if _has_ended(record, max_samples) and len(record.trace) == len(record.checks):
+        if _has_ended(record, budget) and len(record.trace) == len(record.checks):
             study._own_samples = 0 if record.own_data is None else record.own_data.samples
             study._end_as(record)
             return study
@@ -236,6 +255,9 @@ class Study:
         try:
             with one_thread():
                 study._replay(record, progress)
+        except TimeUp:
+            file.close()
+            return cls._from_record(record, algorithm, budget)._out_of_time(record, store)
         except BaseException:
             file.close()
             raise
@@ -247,7 +269,7 @@ class Study:
         return study
 
     @classmethod
-    def _from_record(cls, record: Record, algorithm: str | Algorithm | None, max_samples: int | None) -> Study:
+    def _from_record(cls, record: Record, algorithm: str | Algorithm | None, budget: int | None) -> Study:
         settings, problem = record.settings, record.problem
         if algorithm is None or (isinstance(algorithm, str) and algorithm == settings.algorithm):
             try:
@@ -262,9 +284,7 @@ class Study:
                     f"the study was begun with algorithm {settings.algorithm!r} and {settings.parameters}. "
                     f"Got {chosen.name!r} with {given} instead; pass the same, or leave it out."
                 )
-        study = cls.__new__(cls)
-        if max_samples is not None:
-            settings = replace(settings, max_samples=max_samples)
+        study, settings = cls.__new__(cls), replace(settings, max_samples=budget)
         study._set_up(problem, settings, chosen, record.name)
         return study
 
@@ -272,7 +292,15 @@ class Study:
         """Take over the end of a study from its file."""
         assert record.result is not None
         self.checks, self.samples = list(record.trace), record.samples
+        self.broken_episodes = int(record.result.get("broken_episodes", 0))
         self.outcome, self._seconds = Outcome(record.result["outcome"]), float(record.result["seconds"])
+
+    def _out_of_time(self, record: Record, store: str) -> Study:
+        """Be over before anything could go on: what is stored stays as it is."""
+        self._store, self._ended_chain = store, record.chain
+        self.checks, self.samples = list(record.trace), record.samples
+        self.outcome, self._seconds, self._cut_short = Outcome.TIME, 0.0, True
+        return self
 
     def _replay(self, record: Record, progress: Callable[[int, int], None] | None = None) -> None:
         """Add up the stored answers request by request, and then ask under the present budget."""
@@ -295,6 +323,7 @@ class Study:
             with self._damage():
                 whole = batch.total()
                 self.samples += whole.samples
+                self.broken_episodes += whole.broken_episodes
                 self._advance(whole)
             if progress is not None:
                 progress(answers - len(told), answers)
@@ -304,7 +333,7 @@ class Study:
             try:
                 if current is None or attempt != current.attempt:
                     raise InvalidInput("it was not asked for.")
-                rest = None if current.pulls.answered_by(tally) else current.pulls.minus(tally)
+                rest = None if current.wanted.answered_by(tally) else current.wanted.minus(tally)
             except InvalidInput as error:
                 raise StoreError(
                     f"the stored answer to query {index} does not fit: other versions may have written it ({error})"
@@ -333,9 +362,18 @@ class Study:
         assert self._store is not None
         with Store(self._store) as reader:
             record = reader.read(reader.find(self.name))
-        again = self._from_record(record, self.algorithm, None)
+        again = self._from_record(record, self.algorithm, record.settings.max_samples)
         again._replay(record)
         return again.checks[-1].proof if again.checks else None
+
+    def _all_samples(self) -> Tally | None:
+        """Add up all answers, which a study that had ended has in its file alone."""
+        if self._run is not None or self._store is None:
+            return self._measured
+        with Store(self._store) as reader:
+            record = reader.read(reader.find(self.name))
+        parts = [*([] if record.own_data is None else [record.own_data]), *(tally for _, _, tally in record.told())]
+        return Tally.total(parts) if parts else None
 
     @property
     def asked_epsilon(self) -> float:
@@ -370,6 +408,12 @@ class Study:
     def warn(self, *warnings: str) -> None:
         """Remember what casts doubt on the guarantee, for the result."""
         self._change(warnings=(*self.settings.warnings, *warnings))
+
+    def name_states(self, names: list[Any] | None) -> None:
+        """Remember the names of states, for a simulator that numbers them as they appear."""
+        if names != self.units.states:
+            own = None if names is None else sum(name is not None for name in names[:-1])
+            self._change(units=replace(self.units, states=names, own_states=own))
 
     def note_failure(self) -> None:
         """Remember that a query failed and is simulated again: if outcomes made it fail, the samples are biased."""
@@ -412,11 +456,11 @@ class Study:
         current = self._batch.waiting.get(query.index)
         if current is None or query.attempt < current.attempt or self.done:
             return
-        check_tally(self.problem, tally)
-        rest = None if current.pulls.answered_by(tally) else current.pulls.minus(tally)
+        check_tally(self.problem, tally, current.wanted)
+        rest = None if current.wanted.answered_by(tally) else current.wanted.minus(tally)
         if rest is not None and rest.total and not partial:
             raise InvalidInput(
-                f"query {query.index} asked for {current.pulls.total} samples, the tally has {tally.samples}. "
+                f"query {query.index} asked for {current.wanted.total} samples, the tally has {tally.samples}. "
                 "Tell all of them, or pass partial=True to be asked for the rest."
             )
         if self._file is not None:  # first of all: if that fails, nothing has happened
@@ -424,8 +468,9 @@ class Study:
         self._accept(current, tally, rest)
         self._save()
 
-    def _accept(self, query: Query, tally: Tally, rest: Pulls | None) -> None:
+    def _accept(self, query: Query, tally: Tally, rest: Wanted | None) -> None:
         self.samples += tally.samples
+        self.broken_episodes += tally.broken_episodes
         whole_batch = self._batch.accept(query, tally, rest)
         if whole_batch is not None:
             self._advance(whole_batch)
@@ -440,7 +485,8 @@ class Study:
             self.outcome = outcome
             self._seconds = time.monotonic() - self._started
             if self._run is not None:
-                self._run.close()
+                with suppress(ValueError):  # it may be at a look that nobody waits for any longer
+                    self._run.close()
             self._save()
 
     def result(self) -> Result:
@@ -449,7 +495,13 @@ class Study:
         policy = last.policy if last else np.tile(self.problem.mask.argmax(axis=1), (self.problem.stages, 1))
         restored = self._run is None
         forecast, where = self.forecast(), self.settings.where
-        explanation = explain(self.outcome, last, self.delta, self.max_samples, forecast, self._unfit_batch(), where)
+        explanation = explain(
+            self.outcome, last, self.delta, self.max_samples, forecast, self._unfit_batch(), where, self.asked_epsilon
+        )
+        if self._cut_short:
+            explanation += " A look at the data takes longer than was left of it: give more time, or another algorithm."
+        if self.unfinished:
+            explanation += f" {self.unfinished:,} calls of the batch under way are kept for when the run goes on."
         return Result(
             algorithm=self.algorithm.name,
             asked_epsilon=self.asked_epsilon,
@@ -470,6 +522,8 @@ class Study:
             checks=tuple(self.checks),
             warnings=self.warnings,
             where=self.settings.where,
+            broken_episodes=self.broken_episodes,
+            unfinished_calls=self.unfinished,
             origin=Origin(
                 self.problem,
                 self.settings,
@@ -478,6 +532,7 @@ class Study:
                 self._own_samples,
                 self._proof if restored else None,
                 self._ended_chain if self._file is None else self._file.chain,
+                self._all_samples,
             ),
         )
 
@@ -488,16 +543,15 @@ class Study:
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""
         assert self._run is not None
+        if tally is not None:
+            self._measured = tally if self._measured is None else self._measured + tally
         try:
-            with one_thread():
-                if tally is None:
-                    request = next(self._run)
-                else:
-                    assert self._request is not None
-                    # A simulator may list pairs that it did not sample.
-                    request = self._run.send(tally.at(self._request.pulls.pairs))
-        except StopIteration as end:
-            check: Check = end.value
+            request, check = patiently(partial(self._look, self._run, tally))
+        except TimeUp:
+            self._cut_short = True
+            raise
+        if request is None:
+            assert check is not None
             self._record(check)
             unproved = Outcome.NO_GUARANTEE if self.algorithm.about.guarantee == "none" else Outcome.GAVE_UP
             self.stop(Outcome.CERTIFIED if check.passed else unproved)
@@ -506,13 +560,13 @@ class Study:
             self._record(request.check)
         position, self._requests = self._requests, self._requests + 1
         known = self._past.request(position)
-        if known is not None and not self.algorithm.anytime and not known.pulls.equals(request.pulls):
+        if known is not None and not self.algorithm.anytime and not known.wanted.equals(request.wanted):
             # A proof about batches of certain sizes says nothing of others.
             raise StoreError(
-                f"the study asked for {known.pulls.total} simulator calls where algorithm {self.algorithm.name!r} asks "
-                f"for {request.pulls.total} now: other versions may have written it. Begin it anew."
+                f"the study asked for {known.wanted.total} simulator calls where {self.algorithm.name!r} asks "
+                f"for {request.wanted.total} now: other versions may have written it. Begin it anew."
             )
-        self._request = known or Asked(self._asked, len(self.checks), request.pulls, request.decided)
+        self._request = known or Asked(self._asked, len(self.checks), request.wanted, request.decided)
         if known is None:
             self._unsaved.append((position, self._request))
         elif self._past.rebuilt:  # what was decided has not been stored yet
@@ -521,26 +575,39 @@ class Study:
         if position >= len(self._past.complete):
             self._issue()
 
+    def _look(self, run: Run, tally: Tally | None) -> tuple[Request | None, Check | None]:
+        """Return what the algorithm wants next, or its last check. Only the algorithm itself changes meanwhile."""
+        try:
+            with one_thread():
+                if tally is None:
+                    return next(run), None
+                assert self._request is not None
+                return run.send(self._request.wanted.fitted(tally)), None
+        except StopIteration as end:
+            return None, end.value
+
     def _issue(self) -> None:
         """Ask what the algorithm wants, as far as the budget goes."""
         assert self._request is not None
         limit = self.settings.budget_at(self._asked) if self._replaying else self.max_samples
-        pulls = self._request.pulls
+        wanted = self._request.wanted
         if limit is not None:
-            pulls = cut(pulls, limit - self.samples, self.algorithm.anytime)
-        if pulls.total == 0:
+            wanted = wanted.cut(limit - self.samples, self.algorithm.anytime)
+        if wanted.total == 0:
             self._batch = Batch()
             if not self._replaying:
                 self.stop(Outcome.BUDGET)
             return
         if not self._replaying and self.settings.budgets[-1][1] != limit:
             self._change(budgets=(*self.settings.budgets, (self._asked, limit)))
-        if pulls.total // (self.settings.calls_per_query or pulls.total) > _MOST_QUERIES:
+        if self._asked == 0 and wanted.total > self._largest_batch:
+            raise InvalidInput(_too_many(wanted.total, self.algorithm.name, self.problem))
+        if wanted.total // (self.settings.calls_per_query or wanted.total) > _MOST_QUERIES:
             raise InvalidInput(
                 f"calls_per_query must be larger: {self.settings.calls_per_query} would make more than "
-                f"{_MOST_QUERIES:,} queries of the {pulls.total:,} simulator calls that are wanted now."
+                f"{_MOST_QUERIES:,} queries of the {wanted.total:,} simulator calls that are wanted now."
             )
-        parts = pulls.split(self.settings.calls_per_query)
+        parts: list[Wanted] = [*wanted.split(self.settings.calls_per_query)]
         self._batch = Batch(Query(self._asked + i, part, self.seed) for i, part in enumerate(parts))
         self._asked += len(parts)
 
@@ -548,7 +615,7 @@ class Study:
         """Name the batch that did not fit into the budget; a run that can be cut short spends what there is."""
         if self._request is None or (self.algorithm.anytime and self.samples):
             return ""
-        return f"The {'next' if self.samples else 'first'} batch of {self._request.pulls.total} simulator calls"
+        return f"The {'next' if self.samples else 'first'} batch of {self._request.wanted.total} simulator calls"
 
     def _save(self) -> None:
         """Store new checks and requests, and the result if the study is over."""
@@ -563,6 +630,18 @@ class Study:
             self._saved, self._unsaved, self._end_saved = len(self.checks), [], self.done
             if self.done:
                 self.close()
+
+    @property
+    def asked_calls(self) -> int:
+        """Simulator calls that are awaited until the next look at the data."""
+        return self._batch.missing
+
+    @property
+    def calls_file(self) -> tuple[str, str] | None:
+        """Where calls under way are put on record, and what stands for the study there; None without a file."""
+        if self._file is None:
+            return None
+        return f"{os.path.abspath(self._file.path)}-calls-{self._file.number}", str(self._file.chain["root"])
 
     def reopen(self) -> None:
         """Take the file again after `close`, if there is one and the study is not done; telling more does it, too."""
@@ -598,9 +677,43 @@ class Study:
         self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
 
 
+def settings_of(
+    problem: Problem,
+    *,
+    epsilon: float | str,
+    delta: float,
+    algorithm: str | Algorithm | None,
+    seed: int | None,
+    max_samples: int | None,
+    calls_per_query: int | None,
+    units: Units | None = None,
+    origin: dict[str, str] | None = None,
+    start: Any = None,
+) -> tuple[Settings, Algorithm]:
+    """Return the settings of a study, checked, and its algorithm; the parameters are those of `Study`."""
+    found = find_algorithm(algorithm, problem)
+    if start is None and found.about.sampling == "episodes":
+        start = RESET
+    settings = Settings(
+        absolute_epsilon(epsilon, problem, units or Units()),
+        delta,
+        found.name,
+        parameters_of(found),
+        secrets.randbits(63) if seed is None else seed,
+        max_samples,
+        calls_per_query,
+        units or Units(),
+        origin or {},
+        start=start,
+    )
+    _require_start(problem, settings, found)
+    _require_ends(problem, settings.units)
+    return settings, found
+
+
 def start_distribution(problem: Problem, settings: Settings) -> FloatArray | None:
     """Return the distribution over states that a claim is about; None if it is about every state."""
-    if settings.start is None:
+    if settings.start is None or isinstance(settings.start, str):
         return None
     if isinstance(settings.start, tuple):
         return np.array(settings.start)
@@ -613,16 +726,41 @@ def _require_start(problem: Problem, settings: Settings, algorithm: Algorithm) -
     start = settings.start
     if start is None:
         return
-    if not getattr(algorithm, "takes_start", False):
+    if not getattr(algorithm, "takes_start", False) and algorithm.about.sampling == "pairs":
         raise InvalidInput(
             f"start is not for algorithm {algorithm.name!r}, whose claims are about every state. Leave it out, or use "
-            "'sharp' (for problems whose pairs share no features)."
+            "'sharp' (for problems whose pairs share no features) or, if the simulator can only be reset and stepped, "
+            "'forward'."
         )
+    if isinstance(start, str):
+        return
     if (len(start) != problem.states) if isinstance(start, tuple) else (start >= problem.states):
         raise InvalidInput(
             f"start must be one of the states 0 to {problem.states - 1}, or a distribution over them. Got "
             f"{f'{len(start)} numbers' if isinstance(start, tuple) else start} instead."
         )
+
+
+def _require_ends(problem: Problem, units: Units) -> None:
+    """Raise InvalidInput if the ends of a problem pay anything in the user's units of reward."""
+    pays = units.reward_offset + units.reward_scale * problem.end_reward
+    if len(problem.ends) and units.reward_range != (0.0, 1.0) and abs(pays) > 1e-9 * units.reward_scale:
+        raise InvalidInput(
+            f"the ends of the problem would pay {pays:g} at each step in these units of reward, not 0. Give "
+            "problem.in_units(units)."
+        )
+
+
+def _too_many(calls: int, algorithm: str, problem: Problem) -> str:
+    """Say what a plan would cost, and what to do instead."""
+    better = [name for name in ("sharp", "tight") if name != algorithm and not ALGORITHMS[name]().unsuitable(problem)]
+    others = " or ".join(f"algorithm={name!r}" for name in better)
+    hint = f"Try {others}, which begin with few; or ask" if others else "Ask"
+    return (
+        f"algorithm {algorithm!r} would begin with {calls:.2g} calls of your simulator: {calls / 86.4e6:.2g} days, if "
+        f"a call takes a millisecond. {hint} for a larger epsilon. If you mean it, give max_samples= (a budget), or "
+        "largest_batch=math.inf."
+    )
 
 
 def _settings_row(settings: Settings) -> tuple[str, bytes]:
@@ -646,21 +784,28 @@ def _replaced(gone: dict[str, Any]) -> str:
     return f"Study has no argument {name!r}. It takes {', '.join(known)}.{did_you_mean(name, known)}"
 
 
-def _has_ended(record: Record, max_samples: int | None) -> bool:
+def _has_ended(record: Record, budget: int | None) -> bool:
     """Whether nothing more is to be simulated, so that the file knows everything."""
     if record.result is None:
         return False
     if record.result["outcome"] == Outcome.BUDGET:
-        return max_samples is None or max_samples == record.settings.max_samples
+        return budget == record.settings.max_samples
     return record.result["outcome"] in (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
 
 
-def _check_budget(max_samples: int | None, record: Record) -> None:
-    if max_samples is not None and whole("max_samples", max_samples, 1) < record.samples:
+def _checked_budget(max_samples: float | None, record: Record) -> int | None:
+    """Return the budget that a study goes on with."""
+    if max_samples is None:
+        return record.settings.max_samples
+    if max_samples == inf:
+        return None
+    budget = whole("max_samples", max_samples, 1)
+    if budget < record.samples:
         raise InvalidInput(
             f"max_samples must be at least {record.samples}, what the study has used so far: it is the budget of the "
             f"whole study. Got {max_samples} instead."
         )
+    return budget
 
 
 def _nothing_to_choose(problem: Problem) -> Check:

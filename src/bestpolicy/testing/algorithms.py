@@ -20,7 +20,7 @@ from bestpolicy.algorithms import About, Algorithm, Request, Task, find_algorith
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.run import drive
-from bestpolicy.samples import Pulls, Tally
+from bestpolicy.samples import Episodes, Pulls, Tally
 from bestpolicy.simulators import ExactSimulator
 from bestpolicy.stopping import Check
 from bestpolicy.study import Study
@@ -29,7 +29,7 @@ _DELTA = 0.5  # wrong constants show soonest where much may go wrong
 _SURE = 1e-3  # how often a sound algorithm may fail the count of false claims
 _MOST_REQUESTS = 20_000
 _KINDS = {"name": str, "about": About, "anytime": bool, "takes_own_data": bool}
-_Step: TypeAlias = tuple[Pulls | None, Check | None]  # a request, or the end of a run, which has no pulls
+_Step: TypeAlias = tuple[Pulls | Episodes | None, Check | None]  # a request, or the end of a run, which has no pulls
 _CHOICES = {"setting": ("discounted", "episodic", "discounted or episodic"), "features": ("linear", "tabular")}
 
 
@@ -120,6 +120,11 @@ class _Rehearsal:
     def require(self, fine: Any, reason: str) -> None:
         _require(self.algorithm, fine, reason)
 
+    @property
+    def start(self) -> int | None:
+        """Where trajectories begin, and where the claims of those who follow them hold: the first state."""
+        return None if self.algorithm.about.sampling == "pairs" else 0
+
     def check_prediction(self) -> None:
         predicted = self.algorithm.predicted_samples(self.mdp.problem, self.mdp.gap, self.epsilon, _DELTA)
         fine = isinstance(predicted, int | float | np.number) and not predicted < 0
@@ -179,11 +184,14 @@ class _Rehearsal:
 
     def _is_true(self, check: Check) -> bool:
         policy = check.policy[0] if self.mdp.problem.horizon is None else check.policy
+        if self.start is not None:
+            return self.mdp.loss(policy, start=np.eye(self.mdp.problem.states)[self.start]) <= check.epsilon + 1e-9
         return self.mdp.is_near_optimal(policy, check.epsilon)
 
     def play(self, seed: int, own_data: Tally | None = None) -> list[_Step]:
         """Run it step by step, and look at everything that it says."""
-        task = Task(self.mdp.problem, self.epsilon, _DELTA, np.random.default_rng(seed), own_data)
+        law = None if self.start is None else np.eye(self.mdp.problem.states)[self.start]
+        task = Task(self.mdp.problem, self.epsilon, _DELTA, np.random.default_rng(seed), own_data, start=law)
         run: Any = self.algorithm.run(task)
         wanted = "run(task) must be a generator: `yield Request(pulls, check)`."
         self.require(isinstance(run, Generator), f"{wanted} Got {type(run).__name__}.")
@@ -206,8 +214,8 @@ class _Rehearsal:
             self._check_request(request)
             if request.check is not None:
                 self._check_look(request.check, (samples, samples + brought), f"with request {len(steps)}")
-            steps.append((request.pulls, request.check))
-            sent = simulator.sample(request.pulls, draws).at(request.pulls.pairs)
+            steps.append((request.wanted, request.check))
+            sent = request.wanted.fitted(_simulated(simulator, request.wanted, draws))
             samples += sent.samples
         run.close()
         advice = "Let them grow (by a factor of 1.05, say), or give an easier problem or a larger epsilon."
@@ -216,8 +224,11 @@ class _Rehearsal:
 
     def _check_request(self, request: Any) -> None:
         problem, kind = self.mdp.problem, type(request).__name__
-        fine = isinstance(request, Request) and isinstance(request.pulls, Pulls)
+        fine = isinstance(request, Request) and isinstance(request.wanted, Pulls | Episodes)
         self.require(fine, f"it must yield Request(Pulls(pairs, counts), check). Got {kind}.")
+        if isinstance(request.wanted, Episodes):
+            self.require(request.wanted.total >= 1, "it asks for nothing. A request needs an episode at least.")
+            return
         pairs, shape = request.pulls.pairs, request.pulls.counts.shape
         expected = (problem.stages, len(pairs))
         self.require(shape == expected, f"counts must have shape (stages, pairs) = {expected}. Got {shape} instead.")
@@ -251,6 +262,7 @@ class _Rehearsal:
 
     def _study(self, seed: int, **settings: Any) -> Study:
         asked: dict[str, Any] = {"epsilon": self.epsilon, "delta": _DELTA, "algorithm": self.algorithm, "seed": seed}
+        asked |= {"start": self.start}
         return Study(self.mdp.problem, **asked, **settings)
 
 
@@ -258,19 +270,27 @@ def _answer(study: Study, simulator: ExactSimulator) -> int:
     """Answer what a study asks now; return how many queries that were."""
     queries = study.ask()
     for query in queries:
-        study.tell(query, simulator.sample(query.pulls, query.rng()))
+        study.tell(query, _simulated(simulator, query.wanted, query.rng()))
     return len(queries)
+
+
+def _simulated(simulator: ExactSimulator, wanted: Pulls | Episodes, rng: np.random.Generator) -> Tally:
+    return simulator.rollout(wanted, rng) if isinstance(wanted, Episodes) else simulator.sample(wanted, rng)
 
 
 def _told(steps: Iterable[_Step]) -> list[Any]:
     """What steps say, ready to be compared."""
     return [
         (
-            pulls and (pulls.pairs.tolist(), pulls.counts.tolist()),
+            wanted and [np.asarray(value).tolist() for value in _asked(wanted)],
             check and (check.to_dict(), np.asarray(check.policy).tolist()),
         )
-        for pulls, check in steps
+        for wanted, check in steps
     ]
+
+
+def _asked(wanted: Pulls | Episodes) -> tuple[Any, ...]:
+    return (wanted.policy, wanted.count) if isinstance(wanted, Episodes) else (wanted.pairs, wanted.counts)
 
 
 def _bytes(*tallies: Tally | None) -> list[bytes]:

@@ -27,8 +27,9 @@ def check_generative_model(model: GenerativeModel, *, samples: int = 100, seed: 
     if not isinstance(problem, Problem):
         raise InvalidInput(f"model.problem must be a Problem. Got {type(problem).__name__} instead.")
     samples, seed = whole("samples", samples, 1), whole("seed", seed, 0)
-    chosen = np.unique(np.linspace(0, len(problem.pairs) - 1, 20).round().astype(np.int64))
-    pairs = problem.pairs[chosen]
+    open_pairs = problem.open_pairs  # nobody asks for what comes after the end
+    chosen = np.unique(np.linspace(0, len(open_pairs) - 1, 20).round().astype(np.int64))
+    pairs = open_pairs[chosen]
     pulls = Pulls(pairs, np.full((problem.stages, len(pairs)), samples))
 
     first = model.sample(pulls, np.random.default_rng(seed))

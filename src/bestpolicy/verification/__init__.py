@@ -8,7 +8,9 @@ file, only NumPy and SciPy, and follows the theorems as they are stated in the m
 - `claim`: what the file says, and whether it contradicts itself;
 - `rounding`: by how much a claim has to hold so that floating point cannot have made it up;
 - `coordinates`, `paper`: Theorems R and R-E, the rule of `gss` and `gss-e`;
-- `tables`, `look`: Theorem U, the rule of `sharp`;
+- `tables`, `look`: Theorem U, the rule of `sharp` for tables; `bets`, `intersection`,
+  `paths`: Theorems I and UD, its rules for features;
+- `episodes`: Theorem O, the rule of `forward`;
 - `journal`: what the study's file shows of the order of things;
 - `noise`, `regression`, `kernel`, `tight`, `protocol`: Theorems T, T-E, P and F, the rules of `tight` and `adaptive`.
 
@@ -33,13 +35,13 @@ from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import spsolve
 
 from bestpolicy.errors import LIMIT_GB, BestPolicyError, InvalidInput, TooLarge
-from bestpolicy.verification import look, paper, protocol
+from bestpolicy.verification import episodes, intersection, look, paper, paths, protocol
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import ABSOLUTE, NO_CHOICE, Claim, rule_name
 from bestpolicy.verification.journal import check_journal
 from bestpolicy.verification.reading import Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
-THEOREMS = ("R", *protocol.THEOREMS, "U", NO_CHOICE)
+THEOREMS = ("R", *protocol.THEOREMS, "U", "O", "I", "UD", NO_CHOICE)
 _THEIR_WORD = "the user's word"
 _DOWN = Context(rounding=ROUND_FLOOR)
 
@@ -182,7 +184,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
     shown = False
     try:
         case = Case.read(document.child("problem"))
-        theorem += "-E" if case.horizon is not None and theorem != NO_CHOICE else ""
+        theorem += "-E" if case.horizon is not None and theorem not in (NO_CHOICE, "O") else ""
         policy = case.policy(document.child("claim"))
         reasons += claim.contradictions(case)
         found, used, more = _certified(case, claim, policy)
@@ -201,8 +203,11 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
             known = f"only ε = {recomputed:.6g}" if isfinite(found) else "no ε at all"
             reasons.append(f"the samples certify {known} for this policy at δ = {claim.delta:g}, not ε = {epsilon:.6g}")
         if model is not None:
-            loss = _true_loss(case, policy, model, claim.start) * scale
-            if loss > epsilon + ABSOLUTE * scale * case.limits[0]:
+            start, chance = claim.start, 0.0
+            if claim.theorem == "O" and start is None:
+                start, chance = episodes.own_starts(case, claim)
+            loss = _true_loss(case, policy, model, start) * scale
+            if loss > epsilon + (ABSOLUTE + chance) * scale * case.limits[0]:
                 reasons.append(
                     f"in the given model the policy loses {loss:.6g}, more than ε = {epsilon:.6g} (an event of "
                     f"probability at most {claim.delta:g}, if the samples came from that model)"
@@ -242,10 +247,16 @@ def _certified(case: Case, claim: Claim, policy: Ints) -> tuple[float, int, list
             raise Rejected("some state has two distinct actions")
         proof.only()
         return 0.0, 0, []
+    if claim.theorem == "O":
+        return episodes.certified_epsilon(case, claim, proof, policy)
     if claim.theorem == "U":
         return look.certified_epsilon(case, claim, proof, policy)
     if not case.has_features:
         raise Rejected(f"Theorem {claim.theorem} needs the features")
+    if claim.theorem == "I":
+        return intersection.certified_epsilon(case, claim, proof, policy)
+    if claim.theorem == "UD":
+        return paths.certified_epsilon(case, claim, proof, policy)
     if claim.theorem == "R":
         trusted = ["δ and the design, which decides the coordinates, were fixed before sampling"]
         return *paper.certified_epsilon(case, proof, policy, claim.delta), trusted
@@ -257,17 +268,14 @@ def _true_loss(case: Case, policy: Ints, model: Any, start: Floats | None = None
     if not all(hasattr(model, name) for name in ("problem", "theta", "mu")):
         raise InvalidInput(f"model must be a LinearMDP. Got {type(model).__name__} instead.")
     problem = model.problem
-    same = np.array_equal(problem.mask, case.mask) and (
-        np.array_equal(problem.features, case.features)
-        if case.has_features
-        else problem.fingerprint == case.fingerprint
-    )
-    if not same or (problem.discount, problem.horizon) != (case.discount, case.horizon):
-        raise Rejected("the certificate is about another problem than the given model (features, mask or discount)")
+    if problem.fingerprint != case.fingerprint:
+        raise Rejected(
+            "the certificate is about another problem than the given model (features, mask, ends, discount or horizon)"
+        )
     states = np.arange(len(case.mask))
     theta = np.asarray(model.theta, dtype=np.float64).reshape(case.stages, -1)
     mu = model.mu if isinstance(model.mu, tuple) else np.asarray(model.mu).reshape(case.stages, len(states), -1)
-    features = case.features.reshape(case.mask.size, -1) if case.has_features else _one_hot(case.mask)
+    features = case.features.reshape(case.mask.size, -1) if case.has_features else _one_hot(case)
 
     def q_values(stage: int, values: Floats) -> Floats:
         numbers = features @ (theta[stage] + case.gamma * (mu[stage].T @ values))
@@ -297,10 +305,11 @@ def _true_loss(case: Case, policy: Ints, model: Any, start: Floats | None = None
     return max(0.0, float((best - own).max() if start is None else start @ (best - own)))
 
 
-def _one_hot(mask: Any) -> Any:
-    """Features of a table, (S·A, pairs)."""
-    ends = np.concatenate([[0], np.cumsum(mask.reshape(-1))])
-    return csr_array((np.ones(ends[-1]), np.arange(ends[-1]), ends), shape=(mask.size, ends[-1]))
+def _one_hot(case: Case) -> Any:
+    """Features of a table, (S·A, d): a coordinate for each pair, and one for all ends."""
+    rows, own = np.flatnonzero(case.mask), case.open.reshape(-1)
+    columns = np.where(own, np.cumsum(own) - 1, own.sum())[rows]
+    return csr_array((np.ones(len(rows)), (rows, columns)), shape=(case.mask.size, columns.max() + 1))
 
 
 def _up(number: float) -> Decimal:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +37,25 @@ def _no_features(node: Node) -> Floats:
     return np.zeros((states, actions, 0))
 
 
+def _ends(node: Node, mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """Read the states in which the process is over."""
+    node.only("states", "reward")
+    states, reward = node.array("states", "i", (None,)), node.number("reward", 0.0, 1.0)
+    if not 0 < len(states) < len(mask) or states.min() < 0 or states.max() >= len(mask) or (np.diff(states) <= 0).any():
+        raise InvalidInput(f"{node.name}: 'states' must be some of the states, strictly increasing.")
+    if not mask[states, 0].all() or mask[states, 1:].any():
+        raise Rejected("the mask has an end at which there is something to decide")
+    return {"ends": states, "end_reward": reward}
+
+
 @dataclass(frozen=True, eq=False)
 class Case:
     """The decision problem: features (S, A, d), allowed actions (S, A), γ or H.
 
     Of a table, whose pairs have a coordinate each, in order, the file may give the size alone: d is 0 then.
+
+    `ends` are states in which the process is over, whatever is done: their mask allows the first action alone, every
+    later step pays `end_reward`, and they share a coordinate, the last of a table.
     """
 
     features: Floats
@@ -48,11 +63,13 @@ class Case:
     discount: float | None
     horizon: int | None
     budget: Budget = field(default_factory=Budget)
+    ends: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    end_reward: float = 0.0
 
     @classmethod
     def read(cls, node: Node) -> Case:
         """Read the problem and check it."""
-        node.only("features", "tabular", "mask", "discount", "horizon", "fingerprint", "labels")
+        node.only("features", "tabular", "mask", "discount", "horizon", "ends", "fingerprint", "labels")
         features = _no_features(node) if node.has("tabular") else node.array("features", "f", (None, None, None))
         if 0 in features.shape[: 2 if node.has("tabular") else 3]:
             raise InvalidInput(f"{node.name}: features must not be empty.")
@@ -64,7 +81,8 @@ class Case:
         if discount in (0.0, 1.0):
             raise InvalidInput(f"{node.name}: the discount must lie strictly between 0 and 1.")
         horizon = node.whole("horizon", 1) if node.has("horizon") else None
-        case = cls(features, mask, discount, horizon, node.budget)
+        ends = _ends(node.child("ends"), mask) if node.has("ends") else {}
+        case = cls(features, mask, discount, horizon, node.budget, **ends)
         dimension = features.shape[2]
         node.budget.hold(14 * features.size, "the features")
         node.budget.work(20 * features.size * dimension + 100 * dimension**3, "the features")
@@ -73,7 +91,9 @@ class Case:
         if not case.has_features:
             node.budget.work(_HASH * min(mask.size * int(mask.sum()), _LARGE_TABLE), "the fingerprint")
         if node.text("fingerprint") != case.fingerprint:
-            raise Rejected("the fingerprint is not that of the features, the mask and the discount or horizon")
+            raise Rejected(
+                "the fingerprint is not that of the features, the mask, the ends and the discount or horizon"
+            )
         if case.has_features:
             case._check_features()
         return case
@@ -107,30 +127,43 @@ class Case:
 
     @cached_property
     def is_table(self) -> bool:
-        """Whether each allowed pair has a coordinate of its own."""
+        """Whether each allowed pair has a coordinate of its own, and all ends together one."""
         if not self.has_features:
             return True
         rows = self.features[self.mask]
         ones = rows == 1.0
-        one_each = (ones.sum(axis=1) == 1).all() and (ones.sum(axis=0) == 1).all()
-        return bool(one_each and np.count_nonzero(rows) == len(rows))
+        if not (ones.sum(axis=1) == 1).all() or np.count_nonzero(rows) != len(rows):
+            return False
+        over = (self.mask & ~self.open)[self.mask]
+        owners = ones[~over].sum(axis=0) + ones[over].any(axis=0)
+        return bool((owners == 1).all())
+
+    @cached_property
+    def open(self) -> NDArray[np.bool_]:
+        """The mask without ends, (S, A): pairs that may be sampled for Theorem U."""
+        mask = self.mask.copy()
+        mask[self.ends] = False
+        return mask
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of everything that makes the problem; a table has that of its one-hot features, unless it is huge."""
-        dimension = self.features.shape[2] if self.has_features else int(self.mask.sum())
+        own = self.open.reshape(-1)
+        dimension = self.features.shape[2] if self.has_features else int(own.sum()) + (len(self.ends) > 0)
         huge = not self.has_features and self.mask.size * dimension > _LARGE_TABLE
         shape = (*self.mask.shape, dimension)
         found = sha256(f"{'table ' * huge}{shape} {self.discount!r} {self.horizon!r} ".encode())
         if self.has_features:
             found.update(self.features.astype("<f8").tobytes())
         elif not huge:
-            ends = np.cumsum(self.mask.reshape(-1))
-            for place, allowed in zip((ends - 1).tolist(), self.mask.reshape(-1).tolist(), strict=True):
+            places = np.where(own, np.cumsum(own) - 1, dimension - 1)
+            for place, allowed in zip(places.tolist(), self.mask.reshape(-1).tolist(), strict=True):
                 row = np.zeros(dimension, "<f8")
                 row[place] = 1.0 if allowed else 0.0
                 found.update(row.data)
         found.update(self.mask.tobytes())
+        if len(self.ends):
+            found.update(f" ends {self.end_reward!r} ".encode() + self.ends.astype("<i8").tobytes())
         return found.hexdigest()
 
     @property

@@ -31,7 +31,8 @@ _FIELDS = {
     "labels": "reward_scale reward_offset states actions environment own_states",
 }
 _PAPER = ("gss", "gss-e")
-_OTHERS = ("tight", "adaptive", "sharp")
+_OTHERS = ("tight", "adaptive", "sharp", "forward")
+_WITH_ENDS = 3
 _HONEST = 2  # files of version 1 may give the rule, and whether ε was reached, of another check: nobody shows theirs
 
 
@@ -91,7 +92,7 @@ class Claim:
     def where(self) -> str:
         """Where the claim holds, in words."""
         if self.start is None:
-            return "in every state"
+            return "in every state" if self.theorem != "O" else "on average over the simulator's own starts"
         single = np.flatnonzero(self.start)
         return f"from state {single[0]}" if len(single) == 1 else "on average over the start distribution"
 
@@ -112,6 +113,13 @@ class Claim:
         ]
         if self.own_data:
             found.append(f"{self.own_data:,} samples came from elsewhere, of pairs chosen without regard to outcomes")
+        names = self.document.child("problem")
+        states = names.child("labels").fields.get("states") if names.has("labels") else None
+        if isinstance(states, list) and None in states:  # they got their numbers as they appeared
+            seen = sum(state is not None for state in states[:-1])
+            found.append(
+                f"no more than {len(states) - 1:,} observations can occur, of which {seen:,} did (the user's word)"
+            )
         return found
 
     @property
@@ -131,9 +139,11 @@ class Claim:
             ("rounds", run.whole("rounds", 0) == self.samples // case.stages),
             ("algorithm", self.theorem == NO_CHOICE or algorithm not in (_OTHERS if paper else _PAPER)),
             ("algorithm", algorithm not in _PAPER or (algorithm == "gss") == (case.horizon is None)),
-            ("algorithm", self.theorem == NO_CHOICE or (algorithm == "sharp") <= (self.theorem == "U")),
-            ("start", self.start is None or (self.theorem == "U" and len(self.start) == len(case.features))),
+            ("algorithm", self.theorem == NO_CHOICE or (algorithm == "sharp") <= (self.theorem in ("U", "I", "UD"))),
+            ("algorithm", self.theorem == NO_CHOICE or (algorithm == "forward") <= (self.theorem == "O")),
+            ("start", self.start is None or (self.theorem in ("U", "O") and len(self.start) == len(case.features))),
             ("asked_was_certified", stated == reached(self.epsilon, self.asked) or self.version < _HONEST),
+            ("version", self.version >= _WITH_ENDS or not len(case.ends)),
             ("rule", rule == expected or self.version < _HONEST),
         ]
         if problem.has("labels"):
@@ -155,11 +165,24 @@ class Claim:
                 own = proof.number(name, -1e300, 1e300) * unit if proof.has(name) else inf
                 said = inf if parameters.fields[name] == "inf" else parameters.number(name, -1e300, 1e300)
                 agreements.append((name, own == said or abs(own - said) <= RELATIVE * said < inf))
+        if self.theorem == "O" and parameters.has("stationary"):
+            agreements.append(("stationary", parameters.flag("stationary") == proof.flag("stationary")))
+            agreements.append(("return_limits", _same_limits(case, parameters, proof)))
         for node in self.document.children("assumptions"):
             node.only("assumption", "checked")
             known, checked = node.text("assumption") in CHECKED, node.flag("checked")
             agreements.append(("assumptions", known or not checked))
         return [f"the field {field!r} contradicts what was found" for field, agrees in agreements if not agrees]
+
+
+def _same_limits(case: Case, parameters: Node, proof: Node) -> bool:
+    """Whether the limits of returns in the proof are those that the run was given."""
+    said = parameters.fields.get("return_limits")
+    given = [inf if value in ("inf", inf) else value for value in (said if isinstance(said, list) else [said])]
+    if not all(isinstance(value, int | float) for value in given) or len(given) not in (1, case.stages):
+        return False
+    limits = np.minimum(case.limits, np.array(given, np.float64))
+    return bool(np.allclose(proof.array("limits", "f", (case.stages,)), limits, rtol=RELATIVE, atol=0.0))
 
 
 def reached(epsilon: float, asked: float) -> bool:
@@ -172,7 +195,7 @@ def rule_name(theorem: str, episodic: bool, epsilon: float) -> str:
     if theorem == NO_CHOICE:
         return "no state has two distinct actions"
     criterion = (" (A)" if epsilon == 0 else " (B)") if theorem in ("T", "P") else ""
-    return f"Theorem {theorem}{'-E' if episodic else ''}{criterion}"
+    return f"Theorem {theorem}{'-E' if episodic and theorem != 'O' else ''}{criterion}"
 
 
 def _start(node: Node) -> Floats:

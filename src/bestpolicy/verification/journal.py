@@ -10,7 +10,10 @@ certificate:
 - a lag's prior and values stand in a request, after just as many samples as the certificate says, and its samples are
   the sum of answers that follow;
 - weights of samples in the regression stand before the samples;
-- for Theorem U all that its lag has fixed stands in a request, as above, and the first request has no design.
+- for Theorem U all that its lag has fixed stands in a request, as above, and the first request has no design;
+- for Theorems I and UD so does what bets on each batch rest on, before its answers (`journal_bets`);
+- for Theorem O the policy was named in a request, as the so-manyth, and its returns are those of all episodes that were
+  asked of it from there on.
 
 Nobody can change such a row afterwards and keep the head. Whoever makes up a whole study can make up its journal as
 well: give the head to somebody else while the study runs, and even that is excluded.
@@ -29,6 +32,7 @@ from urllib.parse import quote
 import numpy as np
 
 from bestpolicy.errors import InvalidInput
+from bestpolicy.verification.journal_bets import require_batches, require_lag
 from bestpolicy.verification.reading import Budget, Floats, Ints, Node, Rejected
 from bestpolicy.verification.tables import FIELDS
 
@@ -144,10 +148,11 @@ class _Story:
             infinite = isinstance(value, float) and not isfinite(value)
             told[name] = (str(value) if infinite else value, run.fields["parameters"].get(name))
         start = settings.get("start")
+        start = None if start == "reset" else start
         if start is not None and not isinstance(start, list):
             start = np.eye(1, self.states, int(start))[0].tolist()
         stated = claim.array("start", "f", (self.states,)).tolist() if claim.has("start") else None
-        if claim.fields["theorem"] == "U" or stated is not None:
+        if claim.fields["theorem"] in ("U", "O") or stated is not None:
             told["start"] = (start, stated)
         for name, (here, there) in told.items():
             if here != there:
@@ -159,12 +164,63 @@ class _Story:
         requests = [(place, _unpacked(content)) for place, (kind, content) in enumerate(self.rows) if kind == "asked"]
         if not requests or any(kind == "answer" for kind, _ in self.rows[: requests[0][0]]):
             raise Rejected("the file of studies does not show what was asked before the first answer")
+        if self.document.child("claim").fields["theorem"] == "O":
+            self._check_episodes(dict(requests), proof)
+            return
+        if self.document.child("claim").fields["theorem"] in ("I", "UD"):
+            self._check_design(requests[0][1], proof)
+            begin = self._find_lag(requests, proof)
+            require_lag(dict(requests)[begin]["decided"]["lag"], self.document)
+            require_batches(self.document, self._asked_since(begin, dict(requests)))
+            return
         if self.document.child("claim").fields["theorem"] == "U":
             self._check_fresh(self._find_lag_of_table(requests, proof), proof)
             return
         self._check_design(requests[0][1], proof)
         begin = self._find_lag(requests, proof) if proof.has("lag") else 0
         self._check_sums(requests, proof, begin)
+
+    def _check_episodes(self, requests: dict[int, dict[str, Any]], proof: Node) -> None:
+        """Theorem O: the episodes are all that were told up to its look, and the policy's own those asked of it."""
+        samples, own = proof.child("samples"), proof.child("policy")
+        pairs, cells = samples.array("pairs", "i", (None,)), samples.array("cells", "i", (None,))
+        counts, rewards = samples.array("counts", "i", (len(cells),)), samples.array("rewards", "f", (len(cells),))
+        stage, rest = np.divmod(cells, max(1, len(pairs)) * self.states)
+        index = self._cell(stage, pairs[rest // self.states], rest % self.states).tolist()
+        policy = self.document.child("claim").array("policy", "i", (self.stages, self.states))
+        wanted, number, named, asked = int(counts.sum()), own.whole("number", 1), 0, False
+        lost = samples.array("broken", "i", (None, 2)).tolist()
+        sums, mine, broken = _Sums(self), np.zeros(3), list[list[int]]()
+        for place, (kind, content) in enumerate(self.rows):
+            if kind == "asked":
+                decided = requests[place]["decided"]
+                named += "named" in decided
+                if "named" in decided and (named == number) != np.array_equal(decided["named"], policy):
+                    raise Rejected(f"the policy is not the one that the study named as number {number}")
+                same = np.array_equal(requests[place]["episodes"]["policy"], policy)
+                asked = named >= number and same
+                if same and not asked and requests[place]["decided"].get("candidate"):
+                    raise Rejected("episodes count for the policy that were asked before it was named")
+            elif kind == "answer" and (sums.samples < wanted or len(broken) < len(lost)):
+                tally = Told(content[16:])
+                sums.add(tally, None)
+                broken += tally.broken.tolist()
+                if asked:
+                    mine += [tally.episodes, tally.rewards.sum() - tally.forfeited, tally.squared_returns]
+        if sums.samples != wanted or sums.counts != dict(zip(index, counts.tolist(), strict=True)):
+            raise Rejected("the samples of the proof are not those that the study was told")
+        if sorted(broken) != sorted(lost):
+            raise Rejected("the episodes that broke off are not those that the study was told")
+        played = own.child("samples")
+        cells, counts = played.array("cells", "i", (None,)), played.array("counts", "i", (None,))
+        begun = len(played.array("pairs", "i", (None,))) * self.states
+        episodes = counts[cells < begun].sum() + (played.array("broken", "i", (None, 2))[:, 0] == 0).sum()
+        returns = played.array("rewards", "f", (len(cells),)).sum() - own.number("forfeited", 0.0, 1e300)
+        stated = np.array([episodes, returns, own.number("squares", 0.0, 1e300)])
+        told = np.array([sums.rewards.get(cell, 0.0) for cell in index])
+        for here, there in ((mine, stated), (told, rewards)):
+            if (np.abs(here - there) > _ROUNDING * (1 + np.abs(there))).any():
+                raise Rejected("the returns of the proof are not those that the study was told")
 
     def _check_design(self, first: dict[str, Any], proof: Node) -> None:
         pairs = np.flatnonzero(self._mask())
@@ -181,6 +237,13 @@ class _Story:
         problem = self.document.child("problem")
         shape = (self.states, self.actions)
         return problem.array("mask", "b", shape) if problem.has("mask") else np.ones(shape, np.bool_)
+
+    def _open(self) -> Any:
+        """The mask without ends, which are not sampled for Theorem U."""
+        problem, mask = self.document.child("problem"), self._mask()
+        if problem.has("ends"):
+            mask[problem.child("ends").array("states", "i", (None,))] = False
+        return mask
 
     def _find_lag(self, requests: list[tuple[int, dict[str, Any]]], proof: Node) -> int:
         """Return the place of the row that decided the lag of the proof."""
@@ -204,10 +267,20 @@ class _Story:
             raise Rejected(f"what lag {number} rests on is not what was decided when it began")
         return place
 
+    def _asked_since(self, begin: int, requests: dict[int, dict[str, Any]]) -> list[tuple[dict[str, Any], list[Told]]]:
+        """Requests from a row on, with the answers that came before the next one."""
+        found = list[tuple[dict[str, Any], list[Told]]]()
+        for place, (kind, content) in enumerate(self.rows[begin:], begin):
+            if kind == "asked":
+                found.append((requests[place], []))
+            elif kind == "answer":
+                found[-1][1].append(Told(content[16:]))
+        return found
+
     def _told_before(self, place: int) -> int:
         """Number of samples that a row came after."""
         return sum(
-            int(_Tally(content[16 * (kind == "answer") :]).counts.sum())
+            int(Told(content[16 * (kind == "answer") :]).counts.sum())
             for kind, content in self.rows[:place]
             if kind in ("answer", "own data")
         )
@@ -216,17 +289,24 @@ class _Story:
         """Return the place of the row that decided what Theorem U has fixed."""
         lag = proof.child("lag")
         number, started = lag.whole("number", 1), lag.whole("started", 0)
-        lags = [(place, one["decided"]["lag"]) for place, one in requests if "lag" in one["decided"]]
-        if number > len(lags):
+        lags = dict[Any, tuple[int, dict[str, Any]]]()
+        for place, one in requests:
+            if "lag" in one["decided"]:
+                own = one["decided"].get("number", len(lags) + 1)  # older files have no numbers
+                if not isinstance(own, int) or own in lags:
+                    raise Rejected("two lags of the study's file have the same number, or one has none")
+                lags[own] = (place, one["decided"]["lag"])
+        if number not in lags:
             raise Rejected(f"lag {number} was not decided on in the study's file")
-        place, past = lags[number - 1]
+        place, past = lags[number]
         told = self._told_before(place)
         if told != started:
             raise Rejected(f"lag {number} began after {told:,} samples, not after {started:,}")
-        pairs = np.flatnonzero(self._mask())
+        pairs = np.flatnonzero(self._open())
         policy = pairs[np.asarray(past["policy"]) % len(pairs)] % self.actions
         claimed = self.document.child("claim").array("policy", "i", (self.stages, self.states))
-        same = past["delta"] == lag.fields["delta"] and np.array_equal(policy, claimed.reshape(-1))
+        decided = claimed[:, self._open().any(axis=1)].reshape(-1)
+        same = past["delta"] == lag.fields["delta"] and np.array_equal(policy, decided)
         for name in FIELDS:
             if name != "delta":
                 kind = "i" if np.asarray(past[name]).dtype.kind == "i" else "f"
@@ -237,14 +317,14 @@ class _Story:
 
     def _check_fresh(self, begin: int, proof: Node) -> None:
         """The samples of Theorem U are all that were told since its lag was decided, up to its look."""
-        samples, pairs = proof.child("samples"), np.flatnonzero(self._mask())
+        samples, pairs = proof.child("samples"), np.flatnonzero(self._open())
         cells, counts = samples.array("cells", "i", (None,)), samples.array("counts", "i", (None,))
         rewards = samples.array("rewards", "f", (len(cells),))
         squares = samples.array("squares", "f", (self.stages * len(pairs),))
-        own_squares, told, wanted = np.zeros_like(squares), list[_Tally](), int(counts.sum())
+        own_squares, told, wanted = np.zeros_like(squares), list[Told](), int(counts.sum())
         for kind, content in self.rows[begin:]:
             if kind == "answer" and sum(int(tally.counts.sum()) for tally in told) < wanted:
-                told.append(_Tally(content[16:]))
+                told.append(Told(content[16:]))
         keys, number, sums = [], [], []
         for tally in told:
             place = np.searchsorted(pairs, tally.pair)
@@ -277,7 +357,7 @@ class _Story:
         if begin == 0:
             for kind, content in self.rows:
                 if kind == "own data":
-                    sums.add(_Tally(content), None)
+                    sums.add(Told(content), None)
         weights: dict[tuple[int, int], float] = {}
         wanted, complete = int(counts.sum()), sums.samples == int(counts.sum())
         decided = dict(requests)
@@ -289,7 +369,7 @@ class _Story:
                 if direction is not None:
                     weights = self._weights(direction["weights"], requests[0][1]["pulls"]["pairs"])
             elif kind == "answer" and place >= begin:
-                sums.add(_Tally(content[16:]), weights)
+                sums.add(Told(content[16:]), weights)
                 complete = sums.samples == wanted
         if not complete or sums.counts != dict(zip(index, counts.tolist(), strict=True)):
             raise Rejected("the samples of the proof are not those that the study was told since they were decided on")
@@ -319,7 +399,7 @@ class _Sums:
         self.rewards: dict[int, float] = {}
         self.weighted: dict[tuple[int, int], float] = {}
 
-    def add(self, tally: _Tally, weights: dict[tuple[int, int], float] | None) -> None:
+    def add(self, tally: Told, weights: dict[tuple[int, int], float] | None) -> None:
         self.samples += int(tally.counts.sum())
         cells = self.story._cell(tally.stage, tally.pair, tally.state)
         rows = zip(
@@ -337,10 +417,16 @@ class _Sums:
             self.weighted[place] = self.weighted.get(place, 0.0) + count / (weights or {}).get(place, 1.0)
 
 
-class _Tally:
+class Told:
     """Samples as a row holds them: counts and sums of rewards of the (stage, pair, next state) that occurred."""
 
     def __init__(self, data: bytes) -> None:
+        self.squared_returns, self.forfeited, self.broken = 0.0, 0.0, np.zeros((0, 2), np.int64)
+        if data[:8] == b"tally 3\n":  # of episodes: what is known of them as a whole comes first
+            end = 16 + int.from_bytes(data[8:16], "little")
+            known = _unpacked(data[16:end])
+            self.squared_returns, self.forfeited = float(known["squared_returns"]), float(known["forfeited"])
+            self.broken, data = known["broken"].reshape(-1, 2), data[end:]
         if data[:8] != b"tally 2\n" or len(data) < 40:
             raise Rejected("the file of studies is of an older version, whose answers cannot be compared")
         stages, pairs, states, used = np.frombuffer(data, "<i8", 4, 8).tolist()
@@ -353,6 +439,11 @@ class _Tally:
         self.squares = np.frombuffer(data, "<f8", stages * pairs, 40 + 8 * (len(whole) + used)).reshape(stages, pairs)
         self.stage, rest = np.divmod(cells, max(1, pairs * states))
         self.pair, self.state = whole[:pairs][rest // max(1, states)], rest % max(1, states)
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes, those that broke off included."""
+        return int(self.counts[self.stage == 0].sum()) + int((self.broken[:, 0] == 0).sum())
 
 
 def _unpacked(data: bytes) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Theorem U: in a table, a bound on the loss of one policy that was fixed before the samples.
 
-*Setting.* g is γ, or 1 in episodes, whose (stage, state)s are the states here. π is the policy, V its value, A_k =
-r_k + g p_k V - V(s_k). Hats are frequencies of the fresh samples (c·n0_k of pair k, c the look's units), tildes are the
-lag's: P̃ and Ṽ. B approximates (I - gP̃_π)⁻¹, and B̂ = (I - gP̂_π)⁻¹; V̂ is what the samples say of V. x_k is the mean of
-X_k = R + gV(S') over the fresh samples minus its expectation, u = V̂ - V, ũ = Bx_π. Then
+*Setting.* g is γ, or 1 in episodes, whose (stage, state)s are the states here. Ends are states without pairs, with
+known value: V, V̂ and Ṽ have it there, noise, u, U, Z and L are 0 there, and B, B̂ are inverses on the other states. π
+is the policy, V its value, A_k = r_k + g p_k V - V(s_k). Hats are frequencies of the fresh samples (c·n0_k of pair k,
+c the look's units), tildes are the lag's: P̃ and Ṽ. B approximates (I - gP̃_π)⁻¹, and B̂ = (I - gP̂_π)⁻¹; V̂ is what the
+samples say of V. x_k is the mean of X_k = R + gV(S') over the fresh samples minus its expectation, u = V̂ - V, ũ = Bx_π.
+Then
 
     u = ũ + B̂(g(P̂_π - P̃_π)ũ + Ex_π + e),      E = I - (I - gP̃_π)B,   e = r̂_π + gP̂_πV̂ - V̂ up to sign,
     A_k = Â_k - (ỹ_k·x + g(p̂_k - p̃_k)ũ + (g p̂_k - 1_{s_k})(u - ũ)),      ỹ_k = 1_k + (g p̃_k - 1_{s_k})B.
@@ -32,9 +34,9 @@ law, out and pair are needed at the pairs of π and of one optimal policy only: 
 4. gain_k = Â_k + first_k + g(m_k + |(gp̂_k - 1_s)B̂|m_π) + f(g p̂_kU - U(s_k)), without Â and second order at pairs of π.
    Also, by event pair alone, gain_k = Â_k + w_k + |(gp̂_k - 1_s)B̂|w_π with f = 0.
 5. If Z(s) ≥ gain_k + g(p̂_kZ + shift_k(Z)) for all pairs, then V* - V ≤ fU + Z at the state (of the first stage) where
-   it is largest, or on average over the start. A Z that misses this by c, of any sign, meets it with cL added, L the
-   largest value of a state: L(s) = 1 + g p_k L where no state has a known value. If all gains are at most 0 and f = 0,
-   then π is optimal.
+   it is largest, or on average over the start. A Z that misses this by c ≥ 0 meets it with cL added, L the largest
+   value of a state, as L(s) ≥ 1 + g p_k L; c may be negative where that is an equality, which ends exclude. If all
+   gains are at most 0 and f = 0, then π is optimal.
 
 The proof is the statement of who made the file; `tests` compare the two programs, which share no code, and both with
 the truth. *Rounding:* E, e and the residual of B̂ are measured; sums of n products are taken to be off by nε times their
@@ -53,6 +55,7 @@ from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import Claim
 from bestpolicy.verification.reading import Budget, Floats, Ints, Node, Rejected
 from bestpolicy.verification.rounding import EPS
+from bestpolicy.verification.rows import HELD, Columns, Given, Matrices, at_hub
 from bestpolicy.verification.tables import EVENTS, LOOKS, Fixed, Fresh, Process, require
 
 PLANNED = 10  # units at which bets are best
@@ -63,7 +66,6 @@ _STILL = 0.97  # a round that lowers nothing further than to this is the last of
 _ROOM = 1 + 1e-9
 _SMALL = 400  # states up to which a policy is evaluated by a solve
 _SWEEPS = 20_000
-_CHUNK = 2**17
 _HUGE = 1e100
 
 
@@ -71,12 +73,14 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
     """Return the ε that the fresh samples certify, how many samples are behind it, and what is taken on trust."""
     proof.only("lag", "units", "samples")
     require(case.is_table, "Theorem U is for problems whose pairs share no features")
-    pairs, live = case.stages * int(case.mask.sum()), case.stages * len(case.mask)
-    case.budget.hold(60 * pairs + 7 * live**2 + 16 * _CHUNK, f"a table of {live:,} states and {pairs:,} pairs")
-    case.budget.work(4 * live**3 + 40 * live * pairs, f"a table of {live:,} states and {pairs:,} pairs")
+    pairs, live = case.stages * int(case.open.sum()), case.stages * len(case.mask)
+    what = f"a table of {live:,} states and {pairs:,} pairs"
+    held = 7 * live**2 if live <= HELD else 400 * live
+    case.budget.hold(60 * pairs + held + 2**21, what)
+    case.budget.work(40 * live * pairs + (4 * live**3 if live <= HELD else 400 * live**2), what)
     process = Process.of(case)
-    own = np.cumsum(case.mask.reshape(-1)) - 1
-    of_stage = own[np.arange(len(case.mask)) * case.mask.shape[1] + policy]
+    own, going = np.cumsum(case.open.reshape(-1)) - 1, np.flatnonzero(case.open.any(axis=1))
+    of_stage = own[going * case.mask.shape[1] + policy[:, going]]
     played = (of_stage + (len(process.state) // case.stages) * np.arange(case.stages)[:, None]).reshape(-1)
     fixed = Fixed.read(proof.child("lag"), process, played, claim.delta)
     units = proof.whole("units", 1)
@@ -84,7 +88,8 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
     fresh = Fresh.read(proof.child("samples"), case, process, units * fixed.unit)
     entries = len(fixed.pair) + len(fresh.pair)
     case.budget.hold(40 * entries, f"{entries:,} successors")
-    case.budget.work(_COARSE * 10 * live**2 + 8 * live * entries + _SWEEPS * entries, "the look")
+    passes = _COARSE * 10 * live**2 if live <= HELD else 40 * live * entries
+    case.budget.work(passes + 8 * live * entries + _SWEEPS * entries, "the look")
     least = min(LOOKS) * len(process.state) * (fixed.number - 1)
     require(fixed.started >= least, f"lag {fixed.number} cannot have started after {fixed.started:,} samples")
     trusted = [
@@ -92,6 +97,13 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
         f"the lag, all that is said to be fixed, was chosen from the first {fixed.started:,} samples only",
         f"it was number {fixed.number} of the lags of the run that looked",
     ]
+    if len(case.ends):
+        pays = claim.reward_offset + claim.reward_scale * case.end_reward
+        pays = 0.0 if abs(pays) <= 1e-9 * claim.reward_scale else pays
+        trusted.append(
+            f"the user's word that in {len(case.ends):,} of the states the process is over, and each later reward "
+            f"is {pays:g}"
+        )
     if claim.start is not None:
         trusted.append("the start was chosen before sampling")
     start = None if claim.start is None else np.append(claim.start, np.zeros(process.size - len(claim.start)))
@@ -144,33 +156,29 @@ class Look:
         self.left, self.right = np.divmod(directions, size)  # of the same state: no difference, all widths are 0
 
     def _invert(self) -> None:
-        process, played, n = self.process, self.played, self.process.live
+        process, played = self.process, self.played
         self.rewards = np.bincount(self.fresh.pair, self.fresh.rewards, self.pairs) / self.fresh.pulls
-        found, defects = [], []
-        for kernel, left in ((self.past, True), (self.seen, False)):
-            rows = kernel[played][:, :n]
-            system = np.eye(n) - process.step * rows.toarray()
-            inverse = np.zeros((process.size, n))
-            inverse[:n] = np.linalg.inv(system)
-            # The past's is measured as a right inverse, since columns are noise; that of the samples by its rows.
-            moved = rows @ inverse[:n] if left else (rows.T @ inverse[:n].T).T
-            rest = inverse[:n] - process.step * moved
-            rest[np.arange(n), np.arange(n)] -= 1.0
-            size = float(np.abs(inverse).sum(axis=1).max())
-            defects.append(float(np.abs(rest).sum(axis=1).max()) + (n + 8) * EPS * 2 * max(size, 1.0))
-            found.append(inverse)
-        self.psi_past, self.psi = found
-        self.defect_past, self.defect = defects
-        if not max(defects) < 1e-3:
-            raise Rejected("the table is too badly conditioned for a certificate in double precision")
-        self.values = self.psi @ self.rewards[played]
+        self.given = Given(
+            process,
+            self.fixed,
+            self.past,
+            self.seen,
+            self.left,
+            self.right,
+            self.entry_pair,
+            self.direction,
+            self.moved,
+        )
+        self.rows = Matrices(self.given) if len(process.live) <= HELD else Columns(self.given)
+        paid = self.rewards + process.step * (self.seen @ process.known)
+        self.values = process.known + self.rows.times(paid[played])
         self.advantages = self.rewards + process.step * (self.seen @ self.values) - self.values[process.state]
         self.fuzz = self.terms * EPS * 4 * self.limit  # of an advantage
         self.residual = np.abs(self.advantages[played]) + self.fuzz
         self.advantages[played] = 0.0
 
     def _laws(self) -> None:
-        union = 2 * self.process.live
+        union = 2 * len(self.process.live)
         symbols = np.bincount(self.fixed.pair, minlength=self.pairs) + 1
         nats = self.units * self.nats("law", union) + symbols * log(2)
         stake = np.sqrt(8 * nats / (PLANNED * self.unit))
@@ -214,16 +222,16 @@ class Look:
         bets = planned_bets(nats * self.units, (fixed.start_squares / self.unit)[played], reach)
         self.start_error = np.minimum(width(nats, bets, (squares / self.unit)[played], reach), _HUGE)
         mean = (self.rewards + process.step * (self.seen @ fixed.values))[played]
-        gap = np.abs(mean - fixed.values[: process.live]) + self.start_error + self.fuzz
+        gap = np.abs(mean - fixed.values[process.live]) + self.start_error + self.fuzz
         least, most = process.longest * _ROOM, 2 * process.longest
         if gap.max() >= _HUGE:
             return least
         bound, extra = np.zeros(process.size), np.zeros(len(played))
         for _ in range(12):
-            bound = np.minimum(self.psi @ (gap + process.step * extra), most)
+            bound = np.minimum(self.rows.times(gap + process.step * extra), most)
             extra = self.shift(bound)[played]
             needed = gap + process.step * (self.seen[played] @ bound + extra)
-            lacks = max(0.0, float((needed - bound[: process.live]).max())) + self.fuzz
+            lacks = max(0.0, float((needed - bound[process.live]).max())) + self.fuzz
             least = np.minimum(least, (bound + lacks * process.longest) * _ROOM)
         return least
 
@@ -246,7 +254,7 @@ class Look:
         change = self.values - fixed.values
         change_hub, start_hub = self._hub(change), self._hub(start)
         self.low = np.maximum(fixed.values - start, 0.0)
-        self.high = np.minimum(fixed.values + start, process.longest * _ROOM)
+        self.high = np.minimum(fixed.values + start, (process.longest + process.known) * _ROOM)
         self.from_hub = np.abs(change - change_hub) + start + start_hub + self.fuzz
         apart = np.abs(change[self.left] - change[self.right]) + start[self.left] + start[self.right] + self.fuzz
         self.apart = np.where(self.left == self.right, 0.0, apart)
@@ -262,7 +270,7 @@ class Look:
             for _ in range(rounds):
                 before = self.apart
                 if fine:
-                    self.budget.work(8 * process.live * (len(self.left) + self.pairs), "refining the look")
+                    self.budget.work(8 * len(process.live) * (len(self.left) + self.pairs), "refining the look")
                 self._refine(change, change_hub, fine)
                 self._measure()
                 if fine:
@@ -273,46 +281,21 @@ class Look:
                 yield
 
     def _hub(self, values: Floats) -> Floats:
-        """Mean at the hub of each state's set, (N,)."""
-        found: Floats = np.add.reduceat(self.fixed.hub * values, self.process.blocks[:-1])[self.block_of]
-        return found
+        return at_hub(self.given, values)
 
     def _prepare_bets(self) -> None:
-        """Bets of events ref and pair, and the rows of the hub."""
+        """Bets of events ref and pair."""
         fixed, played = self.fixed, self.played
-        blocks = len(self.process.blocks) - 1
-        rows = csr_array((fixed.hub, (self.block_of, np.arange(self.process.size))), shape=(blocks, self.process.size))
-        self.hub_past, self.hub_seen = rows @ self.psi_past, rows @ self.psi
         self.square0 = fixed.squares / self.unit
         self.reach0 = np.maximum(fixed.up, fixed.down) / self.unit
         self.nats_hub = self.nats("ref", 2 * len(STAKES) * self.process.size)
-        self.nats_pair = self.nats("pair", 4 * len(STAKES) * self.process.live)
+        self.nats_pair = self.nats("pair", 4 * len(STAKES) * len(self.process.live))
         sizes, at = np.diff(self.process.blocks), np.unique(fixed.reference)
         self.nats_local = self.nats("loc", 2 * len(STAKES) * int(sizes[self.block_of[at]].sum()))
-        expected = self._from_the_hub(self.square0[played], self.reach0[played])
+        expected = self.rows.from_hub(self.square0[played], self.reach0[played])
         self.bets_hub = planned_bets(self.nats_hub * self.units, *expected)
         self.bets_pair = planned_bets(self.nats_pair * self.units, self.square0, self.reach0)
         self.bets_local: Floats | None = None
-
-    def _parts(self, size: int) -> Iterator[slice]:
-        step = max(1, _CHUNK // self.process.live)
-        return (slice(begin, begin + step) for begin in range(0, size, step))
-
-    def _from_the_hub(self, squares: Floats, reach: Floats) -> tuple[Floats, Floats]:
-        """G and β of the directions B_s - νB."""
-        total, largest = np.zeros(self.process.size), np.zeros(self.process.size)
-        for part in self._parts(self.process.size):
-            rows = self.psi_past[part] - self.hub_past[self.block_of[part]]
-            total[part], largest[part] = _square_and_reach(rows, squares, reach)
-        return total, largest
-
-    def _between(self, squares: Floats, reach: Floats) -> tuple[Floats, Floats]:
-        """G and β of the directions B_a - B_b."""
-        total, largest = np.zeros(len(self.left)), np.zeros(len(self.left))
-        for part in self._parts(len(self.left)):
-            rows = self.psi_past[self.left[part]] - self.psi_past[self.right[part]]
-            total[part], largest[part] = _square_and_reach(rows, squares, reach)
-        return total, largest
 
     def _measure(self) -> None:
         """Step 2: squares and ranges."""
@@ -336,35 +319,31 @@ class Look:
         self.noise = np.minimum(self.noise, noise)
         w = np.minimum(self.noise[played] + self.residual, _HUGE)
         tiny = (process.size + self.terms) * EPS * 4 * self.limit * float(w.max())
-        first_hub = least_width(self.nats_hub, self.bets_hub, *self._from_the_hub(squares[played], reach[played]))
+        along, reach_along = squares[played], reach[played]
+        first_hub = least_width(self.nats_hub, self.bets_hub, *self.rows.from_hub(along, reach_along))
         first_hub = np.minimum(first_hub + tiny, _HUGE)
         first = first_hub[self.left] + first_hub[self.right]
         if fine:
             if self.bets_local is None:
-                expected = self._between(self.square0[played], self.reach0[played])
+                expected = self.rows.between(self.square0[played], self.reach0[played])
                 self.bets_local = planned_bets(self.nats_local * self.units, *expected)
-            sums = self._between(squares[played], reach[played])
+            sums = self.rows.between(along, reach_along)
             first = np.minimum(first, least_width(self.nats_local, self.bets_local, *sums) + tiny)
         first = np.where(self.left == self.right, 0.0, first)
         mismatch = np.bincount(self.entry_pair, self.moved * first[self.direction], self.pairs) + tiny
         self.mismatch = np.minimum(self.mismatch, mismatch)
         m = np.minimum(self.mismatch[played], _HUGE)
         self.slack = self._slack(m, w)
-        hub_m, hub_w = np.zeros(process.size), np.zeros(process.size)
-        for part in self._parts(process.size):
-            rows = np.abs(self.psi[part] - self.hub_seen[self.block_of[part]])
-            hub_m[part], hub_w[part] = rows @ m, rows @ w
+        both = np.stack([m, w], axis=1)
+        hub_m, hub_w = self.rows.seen_from_hub(both).T
         around = np.minimum(first_hub + step * hub_m, hub_w) + self.slack
         self.from_hub = np.minimum(self.from_hub, around * _ROOM)
         apart = self.from_hub[self.left] + self.from_hub[self.right]
         if fine:
-            second, crude = np.zeros(len(self.left)), np.zeros(len(self.left))
-            for part in self._parts(len(self.left)):
-                rows = np.abs(self.psi[self.left[part]] - self.psi[self.right[part]])
-                second[part], crude[part] = rows @ m, rows @ w
+            second, crude = self.rows.seen_between(both).T
             apart = np.minimum(apart, (np.minimum(first + step * second, crude) + self.slack) * _ROOM)
         self.apart = np.where(self.left == self.right, 0.0, np.minimum(self.apart, apart))
-        near = (self.psi @ w + self.slack) * _ROOM
+        near = (self.rows.times(w) + self.slack) * _ROOM
         self.low, self.high = np.maximum(self.low, self.values - near), np.minimum(self.high, self.values + near)
 
     def _noise_by_law(self, change: Floats, change_hub: Floats) -> Floats:
@@ -382,8 +361,9 @@ class Look:
     def _slack(self, m: Floats, w: Floats) -> float:
         """What E, e and the residual of B̂ add to a difference of two rows of B̂ times a vector."""
         most, largest = float(m.max()), float(w.max())
-        missing = self.defect_past * largest + float(self.residual.max()) + self.defect * (most + largest)
-        return 2 * self.limit * missing * (1 + 2 * self.defect)
+        past, now = self.rows.defect_past, self.rows.defect
+        missing = past * largest + float(self.residual.max()) + now * (most + largest)
+        return 2 * self.limit * missing * (1 + 2 * now)
 
     # --- steps 4 and 5
 
@@ -393,13 +373,8 @@ class Look:
         squares, up, down = self.squares / self.unit, self.up / self.unit, self.down / self.unit
         m = np.minimum(self.mismatch[played], _HUGE)
         w = np.minimum(self.noise[played] + self.residual, _HUGE)
-        total, reach, second, crude = (np.zeros(self.pairs) for _ in range(4))
-        for part in self._parts(self.pairs):
-            rows = step * (self.past[part] @ self.psi_past) - self.psi_past[process.state[part]]
-            total[part] = rows**2 @ squares[played]
-            reach[part] = np.maximum(rows * up[played], -rows * down[played]).max(axis=1)
-            rows = np.abs(step * (self.seen[part] @ self.psi) - self.psi[process.state[part]])
-            second[part], crude[part] = rows @ m, rows @ w
+        total, reach = self.rows.at_pairs(squares[played], up[played], down[played])
+        second, crude = self.rows.seen_at_pairs(np.stack([m, w], axis=1)).T
         tiny = self.slack + (process.size + self.terms) * EPS * 8 * self.limit * float(w.max()) + self.fuzz
         rival = np.ones(self.pairs, np.bool_)
         rival[played] = False
@@ -440,8 +415,9 @@ class Look:
             for _ in range(4):
                 needed = process.best(gains + process.step * (self.seen @ candidate + self.shift(candidate)))
                 size = float(np.abs(needed).max() + np.abs(candidate).max() + np.abs(gains).max())
-                # L(s) = 1 + g p_k L, whatever p_k is: Z may be raised, and lowered, by multiples of L.
-                lacks = float((needed - candidate)[: process.live].max()) + self.terms * EPS * 8 * size
+                # Z may be raised by multiples of L; and lowered, if L(s) = 1 + g p_k L whatever p_k is.
+                lacks = float((needed - candidate)[process.live].max()) + self.terms * EPS * 8 * size
+                lacks = lacks if process.is_level else max(lacks, 0.0)
                 above = template + candidate + lacks * process.longest
                 worth = float(above[: process.blocks[1]].max() if self.start is None else self.start @ above)
                 bound = min(bound, worth + 1e-12 * float(np.abs(above).max()))
@@ -464,24 +440,15 @@ class Look:
             before, rows = chosen, self.seen[chosen]
             values, settled = best, False
             for _ in range(_SWEEPS // 60):
-                following = np.append(gains[chosen] + process.step * (rows @ values), values[process.live :])
+                following = process.spread(gains[chosen] + process.step * (rows @ values))
                 moved = following - values
-                values, settled = following, bool(np.ptp(moved[: process.live]) <= scale)
+                values, settled = following, bool(np.ptp(moved[process.live]) <= scale)
                 if settled:
                     break
-            if not settled and process.live <= _SMALL:
-                system = np.eye(process.live) - process.step * rows[:, : process.live].toarray()
-                solved = np.linalg.solve(system, gains[chosen])
-                values, settled = np.append(solved, np.zeros(process.size - process.live)), True
+            if not settled and len(chosen) <= _SMALL:
+                system = np.eye(len(chosen)) - process.step * rows[:, process.live].toarray()
+                values, settled = process.spread(np.linalg.solve(system, gains[chosen])), True
         return values
-
-
-def _square_and_reach(rows: Floats, squares: Floats, reach: Floats) -> tuple[Floats, Floats]:
-    """Σ row²·squares and max |row|·reach; the rows are used up."""
-    np.abs(rows, out=rows)
-    largest = (rows * reach).max(axis=1)
-    np.square(rows, out=rows)
-    return rows @ squares, largest
 
 
 # --- Lemma E

@@ -2,8 +2,9 @@
 
 All of it is read from the file, and whatever the theorem needs of it is required here: supports, references and the hub
 lie among the states that may follow, the hub is a distribution, the template vanishes where nothing is played any more,
-values are possible ones, bets are positive, the shares of δ are those of the format, and there are exactly as many
-fresh samples of every pair as the look was planned to have. Expected squares and ranges only decide how much is bet,
+values are possible ones, and the known ones at ends (what is paid at each step there, times the steps that are left),
+bets are positive, the shares of δ are those of the format, and there are exactly as many fresh samples of every pair as
+the look was planned to have. Expected squares and ranges only decide how much is bet,
 centres and probabilities only how good the bound is: they may be anything.
 """
 
@@ -28,49 +29,60 @@ FIELDS = f"delta unit looks pair successor probability values reference hub temp
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """A table with one state for every (stage, state), and an end after the last stage.
+    """A table with one state for every (stage, state), and an end after the last stage of an episode.
+
+    The problem's own ends are states without pairs, at each stage of an episode.
 
     Attributes
     ----------
     step : float
         γ, or 1 in episodes.
-    size, live : int
-        N states, of which the first n have pairs.
+    size : int
+        N states.
+    live : (n,)
+        Those that have pairs; the others are ends.
     state : (M,)
         State of each pair, in increasing order.
     first : (n,)
-        First pair of each state.
+        First pair of each live state.
     longest : (N,)
-        Largest value of each state.
+        L: the largest value of each live state; 0 at ends.
+    known : (N,)
+        Value of ends; 0 elsewhere.
     blocks : (blocks + 1,)
         Where the sets of states that may follow the same pairs begin, and N.
     block : (M,)
         Set of the states that may follow each pair.
+    is_level : bool
+        Whether L(s) = 1 + g p_k L whatever p_k is: not if ends may come early.
     """
 
     step: float
     size: int
-    live: int
+    live: Ints
     state: Ints
     first: Ints
     longest: Floats
+    known: Floats
     blocks: Ints
     block: Ints
+    is_level: bool
 
     @classmethod
     def of(cls, case: Case) -> Process:
         """Unroll a problem over its stages."""
-        states, stages = len(case.mask), case.stages
-        own = np.flatnonzero(case.mask) // case.mask.shape[1]
+        states, stages, episodic = len(case.mask), case.stages, case.horizon is not None
+        own = np.flatnonzero(case.open) // case.mask.shape[1]
         stage = np.repeat(np.arange(stages), len(own))
         state = np.tile(own, stages) + states * stage
-        live = states * stages
-        first = np.searchsorted(state, np.arange(live))
-        longest = np.repeat(case.limits, states)
-        if case.horizon is None:
-            return cls(case.gamma, live, live, state, first, longest, np.array([0, live]), stage)
-        blocks = np.append(np.arange(stages + 1) * states, live + 1)
-        return cls(1.0, live + 1, live, state, first, np.append(longest, 0.0), blocks, stage + 1)
+        live, first = np.unique(state, return_index=True)
+        size = states * stages + episodic
+        most = np.append(np.repeat(case.limits, states), [0.0] * episodic)
+        longest, known = np.zeros(size), case.end_reward * most
+        longest[live], known[live] = most[live], 0.0
+        blocks = np.append(np.arange(stages + episodic) * states, size)
+        is_level = len(case.ends) == 0
+        return cls(case.gamma, size, live, state, first, longest, known, blocks, stage + episodic, is_level)
 
     @property
     def block_of(self) -> Ints:
@@ -83,9 +95,13 @@ class Process:
         return found
 
     def best(self, numbers: Floats) -> Floats:
-        """Largest of the numbers of each state's pairs, (N,); 0 at the end."""
+        """Largest of the numbers of each state's pairs, (N,); 0 at ends."""
+        return self.spread(np.maximum.reduceat(numbers, self.first))
+
+    def spread(self, numbers: Floats) -> Floats:
+        """Numbers (n,) of live states as a function of all, (N,), that is 0 at ends."""
         found = np.zeros(self.size)
-        found[: self.live] = np.maximum.reduceat(numbers, self.first)
+        found[self.live] = numbers
         return found
 
 
@@ -166,11 +182,13 @@ class Fixed:
         follows = (process.blocks[process.block] <= reference) & (reference < process.blocks[process.block + 1])
         require(bool(follows.all()), "a reference state cannot follow its pair")
         values, hub, template = (node.array(name, "f", (size,)) for name in ("values", "hub", "template"))
-        possible = (values >= 0) & (values <= process.longest * (1 + 1e-9))
+        lowest, highest = process.known * (1 - 1e-9), (process.known + process.longest) * (1 + 1e-9)
+        possible = (values >= lowest) & (values <= highest)
         require(bool(possible.all()), "the values of the lag are impossible ones")
+        over = np.setdiff1d(np.arange(size), process.live)
         sums_of_hub = np.add.reduceat(hub, process.blocks[:-1])
         require(hub.min() >= 0 and bool((np.abs(sums_of_hub - 1) <= _SUMS).all()), "the hub is no distribution")
-        require(not template[process.live :].any(), "the template does not vanish at the end")
+        require(not template[over].any(), "the template does not vanish at the end")
         by_pair = {name: node.array(name, "f", (pairs,)) for name in _BY_PAIR.split()}
         for name in ("squares", "start_squares", "up", "down"):
             require(by_pair[name].min() >= 0, f"the lag's {name!r} are negative")
@@ -189,7 +207,7 @@ class Fixed:
             pair=entries,
             successor=successor,
             probability=probability / sums[entries],
-            values=values,
+            values=np.where(np.isin(np.arange(size), over), process.known, values),
             hub=hub / np.repeat(sums_of_hub, np.diff(process.blocks)),
             template=template,
             reference=reference,

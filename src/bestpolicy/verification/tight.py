@@ -87,7 +87,7 @@ class Rounds:
             case.budget.work(self.steps, "its confidence sets")
             spread = ranges[:, None, None] ** 2 / 4 * self.squares
             loud = spending.prior.sub_gaussian(model.inverse, model.defect, spread, spending.sub_gaussian)
-            ellipsoids = np.concatenate([loud, quiet])
+            self.ellipsoids = ellipsoids = np.concatenate([loud, quiet])
             carried = response.carried(dominating(ellipsoids, response.r))
             excess = self._excess(carried)
             upper = np.zeros(response.values.shape)

@@ -23,7 +23,7 @@ Guarantee: the policy is optimal with probability 1 - δ; ε is ignored. If the 
 end.
 
 1. For frequencies of m outcomes, n KL(p̂, p) ≤ x(δ', n, m) = log(1/δ') + (m-1)(1 + log(1 + n/(m-1))) at all n with
-   probability 1 - δ' (a mixture of likelihood ratios; with m = 2 also for means of variables in [0, 1]). With δ' =
+   probability 1 - δ' (`kl_ball`; with m = 2 also for means of variables in [0, 1]). With δ' =
    δ/(4S³A), all rewards (m = 2, x_r) and transitions (m = S, x_p) together fail with less than δ. All n are covered,
    so looks may be rare.
 2. In a model inside these balls, with differences dr and dp from the empirical one and z = max_s |V^π - V| between the
@@ -55,7 +55,7 @@ the proofs are ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log, sqrt
+from math import ceil, inf, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -63,6 +63,7 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import steady
 from bestpolicy.algorithms.peers.budget import look, only_discounted
+from bestpolicy.algorithms.peers.kl_ball import threshold
 from bestpolicy.algorithms.peers.tabular import EmpiricalModel, LooksAgain, TabularPlan, equal_pulls, plan
 from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Request, Run, Task
 from bestpolicy.problem import Problem
@@ -217,13 +218,6 @@ class Look:
         unresolved = float(of_rivals.max() + of_played.max())
         policy, q_values, certified = self.best.policy, self.best.q_values, 0.0 if unresolved < 1 else inf
         return look(problem, tally.samples, policy, q_values, 1 / unresolved, certified, unresolved < 1, "KLB-TS")
-
-
-def threshold(delta: float, pulls: FloatArray, outcomes: int) -> FloatArray:
-    """x(δ, n, m), which n·KL(p̂, p) exceeds at some n with probability at most δ."""
-    free = outcomes - 1
-    limit: FloatArray = log(1 / delta) + free + free * np.log1p(pulls / free)
-    return limit
 
 
 def tracked_counts(counts: IntArray, allocation: FloatArray, total: int) -> IntArray:

@@ -75,12 +75,15 @@ def comparison_figure(comparison: Comparison) -> Figure:
 
 
 def by_instance(summary: Sequence[Summary]) -> dict[str, list[Summary]]:
-    """The entries of each instance, those that were always certified first, and then by their medians."""
+    """The entries of each instance: who simulates pairs, then who follows policies; who was always certified first."""
     groups: dict[str, list[Summary]] = {}
     for entry in summary:
         groups.setdefault(entry.instance, []).append(entry)
     return {
-        instance: sorted(entries, key=lambda entry: (entry.certified < entry.runs, entry.median_samples))
+        instance: sorted(
+            entries,
+            key=lambda entry: (not entry.simulates_pairs, entry.certified < entry.runs, entry.median_samples),
+        )
         for instance, entries in groups.items()
     }
 

@@ -208,7 +208,13 @@ def largest_norms(base: FloatArray, features: FloatArray) -> FloatArray:
 
 
 def sub_gaussian_ellipsoids(
-    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, log_count: float, delta: float, defect: float = 0.0
+    prior: Prior,
+    gram_inverse: FloatArray,
+    spread: FloatArray,
+    log_count: float,
+    delta: float,
+    defect: float = 0.0,
+    kept: int = _KEPT,
 ) -> FloatArray:
     """Matrices M of Lemma S for the most useful scales, (scales kept, stages, d, d).
 
@@ -223,10 +229,12 @@ def sub_gaussian_ellipsoids(
     delta : float
     defect : float
         δ' of the inverse.
+    kept : int
+        How many scales; more where directions differ much.
     """
     eigenvalues = prior.eigenvalues(spread)
     radii = 2 * (np.log(1 / (prior.shares * delta)) + log_count) + prior.log_determinants(eigenvalues)
-    return _shaped(prior, gram_inverse, spread, eigenvalues, radii, defect)
+    return _shaped(prior, gram_inverse, spread, eigenvalues, radii, defect, kept)
 
 
 def sub_gaussian_ellipsoids_by_stage(
@@ -262,7 +270,13 @@ def sub_gaussian_ellipsoids_by_stage(
 
 
 def bernstein_ellipsoids(
-    prior: Prior, gram_inverse: FloatArray, spread: FloatArray, ranges: FloatArray, delta: float, defect: float = 0.0
+    prior: Prior,
+    gram_inverse: FloatArray,
+    spread: FloatArray,
+    ranges: FloatArray,
+    delta: float,
+    defect: float = 0.0,
+    kept: int = _KEPT,
 ) -> FloatArray:
     """Matrices M of Lemma B for the most useful scales at which its side condition holds, (scales kept, stages, d, d).
 
@@ -275,7 +289,7 @@ def bernstein_ellipsoids(
     largest = float((ranges * prior.largest).max()) * (1 + prior.accuracy)
     inflation = bennett(limits * largest / np.sqrt(prior.factors))
     radii = np.where(log_determinants <= prior.capacity, inflation * (2 * log_terms + log_determinants), np.inf)
-    return _shaped(prior, gram_inverse, spread, eigenvalues, radii, defect)
+    return _shaped(prior, gram_inverse, spread, eigenvalues, radii, defect, kept)
 
 
 def bennett(exponents: FloatArray) -> FloatArray:
@@ -310,10 +324,11 @@ def _shaped(
     eigenvalues: FloatArray,
     radii: FloatArray,
     defect: float,
+    number: int,
 ) -> FloatArray:
     """radius² · G⁻¹(Γ_i + Σ)G⁻¹ for the scales with the smallest volume, not smaller for rounding."""
     volumes = np.log(radii) * prior.total_dimension + np.log(prior.factors + eigenvalues[..., None]).sum(axis=(0, 1))
-    kept = np.argsort(volumes)[:_KEPT]
+    kept = np.argsort(volumes)[:number]
     kept = kept[np.isfinite(radii[kept])]
     factors = FACTORS[kept]
     most, least = eigenvalues.max(axis=1), eigenvalues.min(axis=1)
@@ -350,15 +365,18 @@ def sample_variances(tally: Tally, values: FloatArray, continuation: float) -> F
         γ.
     """
     pulls = np.maximum(tally.pulls, 1)
-    counts = tally.next_counts
-    centre = (counts @ values[:, :, None])[:, :, 0] / pulls
-    # Values are centred pair by pair: otherwise a large common level would drown the variance in rounding.
-    moved = continuation * (values[:, None, :] - centre[:, :, None])
-    first = tally.reward_sums + (counts * moved).sum(axis=2)
-    second = tally.squared_rewards + ((2 * tally.next_rewards + counts * moved) * moved).sum(axis=2)
+    counts = tally.next_counts.astype(np.float64)
+    # Around the middle of all values: a large common level would drown the variance in rounding.
+    lowest, highest = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
+    moved = continuation * (values - (lowest + highest) / 2)
+    powers = np.stack([moved, moved**2], axis=2)
+    sums = counts @ powers
+    first = tally.reward_sums + sums[:, :, 0]
+    second = tally.squared_rewards + 2 * (tally.next_rewards @ moved[:, :, None])[:, :, 0] + sums[:, :, 1]
     spread: FloatArray = np.clip(second - first**2 / pulls, 0.0, None)
-    # Numbers in an interval of this length are squared, and their sums over S states and over the samples rounded;
-    # sums of rewards that are all 0 or 1 are exact.
+    # Numbers in an interval of this length are squared, and their sums over S states and over the samples rounded:
+    # three sums of at most n·length², each off by (S + 8)ε of that, over n - 1 ≥ n/2; and once more for the rewards'.
+    # Sums of rewards that are all 0 or 1 are exact.
     length = 1 + continuation * np.ptp(values, axis=1)[:, None]
     added = np.where(tally.squared_rewards == tally.reward_sums, 0, pulls)
     room = (4 * (counts.shape[2] + 8) * length**2 + added) * EPS

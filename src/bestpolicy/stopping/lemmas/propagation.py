@@ -41,7 +41,8 @@ from bestpolicy.problem import Problem
 from bestpolicy.stopping.rounding import coordinates_of
 
 _DENSE_STATES = 200  # states up to which |P̂| is kept and systems of that size are solved
-_CHUNK = 250_000  # entries at a time: they stay in the cache
+_CHUNK = 1_000_000  # entries at a time: they stay in the cache
+_RUN = 64  # numbers that are added up in single precision
 _SAFETY = 1e-9  # relative distance that strict inequalities have to keep from rounding
 _MAX_IMPROVEMENTS = 30
 _HOPELESS = 1e150  # bounds on values beyond it say nothing, and their squares would overflow
@@ -78,22 +79,40 @@ class EstimatedKernel:
     def _measured_mass(self) -> FloatArray:
         """Negative mass of every row or a little more, in one pass that keeps no row.
 
-        Single precision takes half the time. Its errors are bounded: a product of d terms is off by less than
-        (d+3)·u·|φ|ᵀ|μ̂(s')| (rounding of the factors included), and a sum of S numbers by less than S·u of itself.
+        It is half of what Σ|p̂| exceeds Σp̂ by. Single precision takes half the time, and its errors are bounded: a
+        product of d terms is off by less than (d+3)·u·|φ|ᵀ|μ̂(s')| (rounding of the factors included), and a sum of
+        `_RUN` numbers by less than `_RUN`·u of itself; runs are added up in double precision.
+
+        A discounted problem with γn ≥ 1 in one row does not contract, as γ(p̂h + 2n·max h) ≥ γn·max h ≥ h(s) for all h
+        > 0: then the rest is not measured, and infinite.
         """
         stages, pairs, states = self.problem.stages, len(self._features), self.problem.states
         unit = float(np.finfo(np.float32).eps)
-        features, mu = self._features.astype(np.float32), self.mu.astype(np.float32)
+        features, ones = self._features.astype(np.float32), np.ones(_RUN, np.float32)
+        runs = -(-states // _RUN)
+        mu = np.zeros((self.problem.dimension, runs * _RUN), np.float32)
         mass = np.empty((stages, pairs))
-        step = max(1, _CHUNK // states)
+        step = max(1, _CHUNK // mu.shape[1])
+        room = np.empty((step, mu.shape[1]), np.float32)  # asking for memory again and again would take as long
         for stage in range(stages):
-            for start in range(0, pairs, step):
-                rows = features[start : start + step] @ mu[stage].T
-                np.minimum(rows, 0.0, out=rows)
-                mass[stage, start : start + step] = -rows.sum(axis=1)
+            mu[:, :states] = self.mu[stage].T
             errors = np.abs(self._features) @ np.abs(self.mu[stage]).sum(axis=0)
-            mass[stage] = (1 + states * unit) * mass[stage] + (self.problem.dimension + 3) * unit * errors
+            sums = self._features @ self.mu[stage].sum(axis=0) - self._unit[stage]
+            beyond = (self.problem.dimension + 3) * unit * errors - sums
+            for start in range(0, pairs, step):
+                some = slice(start, start + step)
+                rows = np.matmul(features[some], mu, out=room[: len(features[some])])
+                np.abs(rows, out=rows)
+                sizes = (rows.reshape(-1, _RUN) @ ones).reshape(-1, runs).sum(axis=1, dtype=np.float64)
+                mass[stage, some] = np.maximum((1 + _RUN * unit) * sizes + beyond[some], 0.0) / 2
+                if self.problem.horizon is None and self._hopeless(mass[stage, some], some):
+                    return np.full((stages, pairs), inf)
         return mass
+
+    def _hopeless(self, mass: FloatArray, some: slice) -> bool:
+        """Whether one of some pairs, if it is allowed, has too much negative mass for a contraction."""
+        largest = np.where(self.problem.mask.ravel()[some], mass, 0.0).max()
+        return bool(self.problem.continuation * largest >= 1)
 
     def expected(self, stage: int, values: FloatArray) -> FloatArray:
         """P̂v, (S, A)."""
@@ -109,7 +128,13 @@ class EstimatedKernel:
         return bound
 
     def _solved(self, actions: IntArray, gains: FloatArray) -> FloatArray:
-        """v = gain + γ|P̂|v along one action per state (discounted), roughly; any answer is checked by the caller."""
+        """v = gain + γ|P̂|v along one action per state (discounted), roughly; any answer is checked by the caller.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            If there is none, as far as can be seen.
+        """
         gamma, states = self.problem.continuation, np.arange(self.problem.states)
         if self._dense is not None:
             rows = self._dense[0].reshape(*self.problem.mask.shape, -1)[states, actions]
@@ -118,6 +143,8 @@ class EstimatedKernel:
         columns = np.column_stack([gains, 2 * gamma * self.negative_mass[0, states, actions]])
         system = np.eye(self.problem.dimension) - gamma * (self.mu[0].T @ chosen)
         response = columns + gamma * chosen @ np.linalg.solve(system, self.mu[0].T @ columns)
+        if not response[:, 1].max() < 1:  # what follows would only grow
+            raise np.linalg.LinAlgError("negative mass feeds on itself")
         largest = 0.0
         for _ in range(20):
             largest = float((response[:, 0] + largest * response[:, 1]).max())
@@ -140,6 +167,8 @@ class EstimatedKernel:
     @cached_property
     def contraction(self) -> tuple[FloatArray, FloatArray] | None:
         """h > 0 and h - γ max_a|P̂|h > 0 or less, (S,) each, of a discounted problem; None if none is found."""
+        if not np.isfinite(self.negative_mass).all():
+            return None
         nothing = np.zeros(self.problem.mask.shape)
         weights = np.ones(self.problem.states)
         for _ in range(_MAX_IMPROVEMENTS):
@@ -270,6 +299,27 @@ class Propagation:
             if begun and stage + 1 < self.problem.stages:  # all that have begun go on together
                 found[:begun, stage + 1] = found[:begun, stage] @ self._links[stage]
             before = begun
+        return found
+
+    def moved(self, root: FloatArray) -> FloatArray:
+        """What a root A of carried metrics, (stages, d, d), is for vectors that stand for functionals of ξ."""
+        moved: FloatArray = self._links @ root if self.problem.horizon is None else root
+        return moved
+
+    def preceding(self, functionals: FloatArray) -> FloatArray:
+        """Put functionals of the ξ of the stage that follows, (n, stages, d), where that ξ is."""
+        if self.problem.horizon is None:
+            return functionals
+        return np.concatenate([np.zeros_like(functionals[:, :1]), functionals[:, :-1]], axis=1)
+
+    def answered(self, functionals: FloatArray) -> FloatArray:
+        """What functionals of ξ, (n, stages, d), are as functionals of the reward parameters: Jᵀb, (n, stages, d)."""
+        if self.problem.horizon is None:
+            answered: FloatArray = functionals @ self._links[0]
+            return answered
+        found = functionals.copy()
+        for stage in range(self.problem.stages - 1):
+            found[:, stage + 1] += found[:, stage] @ self._links[stage]
         return found
 
     @cached_property

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import log
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from bestpolicy.stopping.tables.model import Chain, kernel_of, resolvent
 PLANNED = 10  # the look, in units, that bets are best for
 LOOKS = (4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 17, 20)
 SHARES = {"law": 0.03, "out": 0.02, "loc": 0.03, "ref": 0.02, "pair": 0.02, "start": 0.03}  # the rest is for `forms`
+
+Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,16 +118,15 @@ class Lag:
         return kernel_of(self.pair, self.successor, self.probability / sums[self.pair], (len(chain.state), chain.size))
 
     def resolvent(self, chain: Chain) -> FloatArray:
-        """Ψ̃ (N, n), which is computed once: all looks of a lag need it."""
-        if "_resolvent" not in vars(self):
-            vars(self)["_resolvent"] = resolvent(chain, self.kernel(chain), self.policy)
-        known: FloatArray = vars(self)["_resolvent"]
-        return known
+        """Ψ̃ (N, n); looks measure how exact it is and allow for it."""
+        return self.remember("_resolvent", lambda: resolvent(chain, self.kernel(chain), self.policy))
 
-    def knowing(self, known: FloatArray) -> Lag:
-        """Return the lag itself, after telling it its Ψ̃. Looks measure how exact it is and allow for it."""
-        vars(self)["_resolvent"] = known
-        return self
+    def remember(self, name: str, make: Callable[[], Known]) -> Known:
+        """Return what follows from the lag alone, which is computed once: all its looks need it."""
+        if name not in vars(self):
+            vars(self)[name] = make()
+        known: Known = vars(self)[name]
+        return known
 
     def nats(self, event: str, union: int) -> float:
         """Return log(union / (share·delta)) of an event."""

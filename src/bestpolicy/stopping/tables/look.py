@@ -26,7 +26,8 @@ each is a product over samples with mean at most 1 (Lemma E with stakes per samp
   l'/(λn) + λ/8 with l' = l + (|B_k|+1) log 2, and d_k is twice that, λ being best at the planned look.
 - out: p_k(outside B_k) ≤ out_k = (l/n + 1.6095 p̂_k(outside))/0.8: E Π(1 - 0.8·1{outside}) ≤ exp(-0.8 n p(outside)).
 
-law, out, pair are used at the pairs of π and of *one* optimal policy, which is fixed given F0: unions over 2n pairs.
+law, out, pair are used at the pairs of π and of *one* optimal policy, which is fixed given F0: unions over 2n pairs. It
+is optimal from every state, so a start distribution needs no others.
 Centres are m_k = m̃_k + g(V^π - Ṽ)(ref_k): unknown but fixed; what Lemma E needs of them is bounded below.
 
 *The look* (consequences of the events, nothing is random any more).
@@ -76,23 +77,22 @@ these are measured and added; conditions on Z are checked in floating point and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, log
 from typing import Any
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import EPS, one_thread
 from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.lemmas.betting import width
 from bestpolicy.stopping.tables.lag import PLANNED, Lag, planned_bets
-from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of, resolvent
+from bestpolicy.stopping.tables.model import Chain, Table, TableSamples, kernel_of
+from bestpolicy.stopping.tables.rows import DenseRows, SparseRows, Sums, at_hub, is_small
 
 _COARSE, _FINE = 15, 5  # rounds at most
 _STILL = 0.95  # a round that lowers no difference further than to this is the last one
-_CHUNK = 2**21  # numbers of a block of directions: a few of these are all the memory that directions take
 _STAKES = (1.0, 0.35)  # bets of loc, ref, pair in terms of the planned ones: small ones work while D is still large
 _ROOM = 1e-9  # relative room for rounding of what is not measured
 
@@ -133,7 +133,7 @@ class Verdict:
 
 
 @one_thread()
-def look(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Verdict:
+def look(table: Table, lag: Lag, fresh: TableSamples, units: int, rehearsed: Sums | None = None) -> Verdict:
     """Look at `units`·n0 fresh samples of each pair.
 
     Parameters
@@ -144,17 +144,19 @@ def look(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Verdict:
         Drawn after the lag was fixed, and no others.
     units : int
         c: one of ``lag.looks``.
+    rehearsed : Sums, optional
+        For rehearsals: estimates of what a real look of a large table computes.
     """
-    return _begin(table, lag, fresh, units).verdict()
+    return _begin(table, lag, fresh, units, rehearsed).verdict()
 
 
 @one_thread()
-def observe(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Observed:
+def observe(table: Table, lag: Lag, fresh: TableSamples, units: int, rehearsed: Sums | None = None) -> Observed:
     """Squares and ranges alone, which do not hang on the bets of event adv."""
-    return _begin(table, lag, fresh, units).observe()
+    return _begin(table, lag, fresh, units, rehearsed).observe()
 
 
-def _begin(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Look:
+def _begin(table: Table, lag: Lag, fresh: TableSamples, units: int, rehearsed: Sums | None) -> Look:
     chain = table.chain
     lag.check(chain)
     if units not in lag.looks:
@@ -166,15 +168,7 @@ def _begin(table: Table, lag: Lag, fresh: TableSamples, units: int) -> Look:
     sums, room = fresh.reward_sums, 1e-9 * fresh.pulls
     if (fresh.squares > sums + room).any() or (sums**2 / fresh.pulls > fresh.squares + room).any():
         raise InvalidInput("Sums of squared rewards contradict the sums of rewards.")
-    return Look(chain, lag, chain.successors(table, fresh), units)
-
-
-def directions(chain: Chain, kernel: Matrix, psi: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield (g p_k - e_{s_k})Ψ, (pairs, n), for all pairs, some at a time."""
-    size = max(1, _CHUNK // psi.shape[1])
-    for begin in range(0, len(chain.state), size):
-        part = slice(begin, begin + size)
-        yield part, chain.step * (kernel[part] @ psi) - psi[chain.state[part]]
+    return Look(chain, lag, chain.successors(table, fresh), units, rehearsed)
 
 
 def _least_width(nats: float, bets: FloatArray, squares: FloatArray, reach: FloatArray) -> FloatArray:
@@ -186,7 +180,7 @@ def _least_width(nats: float, bets: FloatArray, squares: FloatArray, reach: Floa
 class Look:
     """One look, in the order of the theorem's six steps."""
 
-    def __init__(self, chain: Chain, lag: Lag, fresh: TableSamples, units: int) -> None:
+    def __init__(self, chain: Chain, lag: Lag, fresh: TableSamples, units: int, rehearsed: Sums | None = None) -> None:
         self.chain, self.lag, self.fresh, self.units = chain, lag, fresh, units
         self.pulls = fresh.pulls.astype(np.float64)
         self.unit = lag.unit.astype(np.float64)
@@ -195,7 +189,7 @@ class Look:
         self.seen = kernel_of(fresh.pair, fresh.next_state, fresh.counts / self.pulls[fresh.pair], shape)
         self.longest = float(chain.longest.max())
         self._union_of_entries()
-        self._estimate()
+        self._estimate(rehearsed)
         self._laws()
 
     # --- what is compared
@@ -222,22 +216,20 @@ class Look:
         position = np.cumsum(~same) - 1
         self.direction = np.where(low == high, len(self.left), position[index])  # the last one is no difference at all
 
-    def _estimate(self) -> None:
+    def _estimate(self, rehearsed: Sums | None) -> None:
         chain, lag, fresh = self.chain, self.lag, self.fresh
-        self.psi_past = lag.resolvent(chain)
-        self.psi = resolvent(chain, self.seen, lag.policy)
+        given = (chain, lag, self.past, self.seen, self.left, self.right)
+        self.rows: DenseRows | SparseRows
+        if is_small(chain):
+            self.rows = DenseRows(*given)
+        else:
+            self.rows = SparseRows(*given, self.pair, self.direction, self.difference, rehearsed)
         rewards = fresh.reward_sums / self.pulls
         ends = chain.step * (self.seen @ chain.known)
-        self.values = chain.known + self.psi @ (rewards + ends)[lag.policy]
+        self.values = chain.known + self.rows.times((rewards + ends)[lag.policy])
         self.advantages = rewards + chain.step * (self.seen @ self.values) - self.values[chain.state]
         self.residual = np.abs(self.advantages[lag.policy]) + 16 * EPS * self.longest
         self.advantages[lag.policy] = 0.0
-        identity = np.eye(len(lag.policy))
-        live = chain.live
-        past, seen = self.past[lag.policy][:, live], self.seen[lag.policy][:, live]
-        inverse_past, inverse = self.psi_past[live], self.psi[live]
-        self.defect_past = float(np.abs(identity - inverse_past + chain.step * (past @ inverse_past)).sum(1).max())
-        self.defect = float(np.abs(identity - inverse + chain.step * (inverse @ seen)).sum(1).max())
 
     def _laws(self) -> None:
         """Events law and out: d_k and out_k."""
@@ -282,7 +274,7 @@ class Look:
             return chain.longest
         extra = np.zeros(len(played))
         for _ in range(6):
-            bound = np.minimum(self.psi @ (gap + chain.step * extra), 2 * chain.longest)
+            bound = np.minimum(self.rows.times(gap + chain.step * extra), 2 * chain.longest)
             extra = self.shift(bound)[played]
         # Whatever the bound is now, lifted by what it lacks it satisfies its condition in the true kernel.
         needed = gap + chain.step * (self.seen[played] @ bound + self.shift(bound)[played])
@@ -313,64 +305,62 @@ class Look:
         offsets = chain.step * centred - lag.centres
         template_mean = self.past @ lag.template
         self.bracket = np.sqrt(self.mean_squares(chain.step * self.values, offsets))
-        both = chain.step * (self.values + lag.template)
-        self.bracket_template = np.sqrt(self.mean_squares(both, offsets - chain.step * template_mean))
+        joint = chain.step * (self.values + lag.template)
+        self.bracket_template = np.sqrt(self.mean_squares(joint, offsets - chain.step * template_mean))
 
         nats_local = lag.nats("loc", 2 * len(_STAKES) * self._local_directions())
         nats_hub = lag.nats("ref", 2 * len(_STAKES) * chain.size)
         nats_pair = lag.nats("pair", 4 * len(_STAKES) * len(played))
         squares0, reach0 = lag.squares / self.unit, np.maximum(lag.up, lag.down) / self.unit
-        hub_past = np.abs(self.psi_past - self._at_hub(self.psi_past))
-        hub_seen = np.abs(self.psi - self._at_hub(self.psi))
-        hub_bets = planned_bets(nats_hub, hub_past**2 @ squares0[played], (hub_past * reach0[played]).max(1))
+        hub_bets = planned_bets(nats_hub, *self.rows.first_hub(squares0[played], reach0[played]))
         pair_bets = planned_bets(nats_pair, squares0, reach0)
         local_bets = None
         self.noise, self.mismatch = np.full(len(self.pulls), inf), np.full(len(self.pulls), inf)
-        rounds = 0
+        rounds = _COARSE - _FINE if self.rows.local_is_cheap else 0
         while rounds < _COARSE + _FINE:
             self._squares_and_ranges(local)
             squares, reach = self.squares / self.unit, np.maximum(self.up, self.down) / self.unit
+            fine = self.rows.local_is_cheap or rounds >= _COARSE
             noise = _least_width(nats_pair / self.units, pair_bets, squares, reach)
             noise[played] = np.minimum(noise[played], self._start_noise(change, hub_change, local))
             self.noise = np.minimum(self.noise, noise)
-            hub_squares, hub_reach = hub_past**2 @ squares[played], (hub_past * reach[played]).max(1)
-            first_hub = _least_width(nats_hub / self.units, hub_bets, hub_squares, hub_reach)
+            along, reach_along = squares[played], reach[played]
+            sums = self.rows.first_hub(along, reach_along)
+            first_hub = _least_width(nats_hub / self.units, hub_bets, *sums)
             first = first_hub[self.left] + first_hub[self.right]
-            if rounds >= _COARSE:
+            if fine:
                 if local_bets is None:
-                    local_bets = planned_bets(nats_local, *self._local(squares0[played], reach0[played]))
-                sums = self._local(squares[played], reach[played])
+                    local_bets = planned_bets(nats_local, *self.rows.first_local(squares0[played], reach0[played]))
+                sums = self.rows.first_local(along, reach_along)
                 first = np.minimum(first, _least_width(nats_local / self.units, local_bets, *sums))
             terms = self.difference * np.append(self._finite(first), 0.0)[self.direction]
             self.mismatch = np.minimum(self.mismatch, np.bincount(self.pair, terms, len(self.pulls)))
             mismatch, noise = self._finite(self.mismatch[played]), self._finite(self.noise[played] + self.residual)
             slack = self._slack(mismatch, noise)
-            bound = np.minimum(first_hub + chain.step * (hub_seen @ mismatch), hub_seen @ noise) + slack
+            both = np.stack([mismatch, noise], axis=1)
+            second, crude = self.rows.second_hub(both).T
+            bound = np.minimum(first_hub + chain.step * second, crude) + slack
             self.from_hub = np.minimum(self.from_hub, bound)
-            around = self.psi @ noise + slack
+            around = self.rows.times(noise) + slack
             self.low = np.maximum(self.low, self.values - around)
             self.high = np.minimum(self.high, self.values + around)
             new = np.minimum(local, self.from_hub[self.left] + self.from_hub[self.right])
-            if rounds >= _COARSE:
-                second, crude = self._local_seen(mismatch, noise)
+            if fine:
+                second, crude = self.rows.second_local(both).T
                 new = np.minimum(new, np.minimum(first + chain.step * second, crude) + slack)
             # Coarse rounds, by way of the hub, are over when they do not help; then so are fine ones.
             still = bool((new >= _STILL * local).all())
             local = new
             rounds += 1
             if still:
-                if rounds > _COARSE:
+                if fine:
                     break
                 rounds = _COARSE
         self.apart = local
         self._squares_and_ranges(local)
 
     def _at_hub(self, values: FloatArray) -> FloatArray:
-        """Mean at the hub of each state's block, of functions on states (N, …)."""
-        chain, weights = self.chain, self.lag.hub if values.ndim == 1 else self.lag.hub[:, None]
-        block_of = np.searchsorted(chain.blocks, np.arange(chain.size), side="right") - 1
-        means: FloatArray = np.add.reduceat(weights * values, chain.blocks)[block_of]
-        return means
+        return at_hub(self.chain, self.lag.hub, values)
 
     def _start_noise(self, change: FloatArray, hub_change: FloatArray, local: FloatArray) -> FloatArray:
         """Bound |x| at the pairs of π by events start and law: x_k is the noise of Ṽ plus g(p̂_k - p_k)(V^π - Ṽ)."""
@@ -398,33 +388,12 @@ class Look:
 
     def _slack(self, mismatch: FloatArray, noise: FloatArray) -> float:
         """What the rounding of resolvents and values may add to any difference of two rows times a vector."""
-        largest, most = float(noise.max()), float(mismatch.max())
+        rows, largest, most = self.rows, float(noise.max()), float(mismatch.max())
         return (
             2
             * self.longest
-            * (self.defect_past * largest + float(self.residual.max()) + self.defect * (largest + most))
+            * (rows.defect_past * largest + float(self.residual.max()) + rows.defect * (largest + most))
         )
-
-    def _chunks(self) -> Iterator[slice]:
-        size = max(1, _CHUNK // len(self.lag.policy))
-        return (slice(begin, begin + size) for begin in range(0, len(self.left), size))
-
-    def _local(self, squares: FloatArray, reach: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """G0 and β0 of the directions Ψ̃_a - Ψ̃_b."""
-        total, largest = np.zeros(len(self.left)), np.zeros(len(self.left))
-        for part in self._chunks():
-            rows = self.psi_past[self.left[part]] - self.psi_past[self.right[part]]
-            largest[part] = (np.abs(rows) * reach).max(1)
-            total[part] = rows**2 @ squares
-        return total, largest
-
-    def _local_seen(self, mismatch: FloatArray, noise: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """|Ψ̂_a - Ψ̂_b| times two vectors."""
-        both = np.stack([mismatch, noise], axis=1)
-        found = np.zeros((len(self.left), 2))
-        for part in self._chunks():
-            found[part] = np.abs(self.psi[self.left[part]] - self.psi[self.right[part]]) @ both
-        return found[:, 0], found[:, 1]
 
     def _squares_and_ranges(self, local: FloatArray) -> None:
         """Steps 2 and 3."""
@@ -448,15 +417,9 @@ class Look:
         chain, lag, played = self.chain, self.lag, self.lag.policy
         squares, up, down = self.squares / self.unit, self.up / self.unit, self.down / self.unit
         size = len(self.pulls)
-        total, reach, second, crude = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
-        for part, rows in directions(chain, self.past, self.psi_past):
-            total[part] = rows**2 @ squares[played]
-            reach[part] = np.maximum(rows * up[played], -rows * down[played]).max(1)
+        total, reach = self.rows.first_rival(squares[played], up[played], down[played])
         mismatch, noise = self._finite(self.mismatch[played]), self._finite(self.noise[played] + self.residual)
-        both = np.stack([mismatch, noise], axis=1)
-        for part, rows in directions(chain, self.seen, self.psi):
-            found = np.abs(rows) @ both
-            second[part], crude[part] = found[:, 0], found[:, 1]
+        second, crude = self.rows.second_rival(np.stack([mismatch, noise], axis=1)).T
         slack = self._slack(mismatch, noise) + 64 * EPS * self.longest
         second = chain.step * (self._finite(self.mismatch) + second) + slack
         crude = self.noise + crude + slack

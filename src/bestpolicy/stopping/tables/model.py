@@ -1,4 +1,22 @@
-"""What is known of a tabular problem, what was seen of it, and planning in it, all of the size of what was seen."""
+"""What is known of a tabular problem, what was seen of it, and planning in it, all of the size of what was seen.
+
+**Ends.** A process that is over, and pays e in [0, 1] at every later step, is worth c = e/(1-γ), or e·(H - h) at
+stage h of an episode, whatever is done. So an end needs no pair: it is a state of the chain with known value, and all
+that `look`'s theorem asks of it is that functions on states have the right value there.
+
+*Why that is sound.* (a) V^π and V̂ solve V = r_π + gP_πV on live states, with true and with fresh frequencies, and both
+are c at ends. Hence u = V̂ - V^π is 0 there, and u = x_π + gP̂_πu on live states, which is (1) with Ψ̂ the inverse of
+I - gP̂_π restricted to live states; it exists as g < 1, or as stages only go forward. (2) to (4) follow as without
+ends, ũ being 0 there too; (5) needs rows of P̂ - P̃ to sum to 0 over *all* states, and they do. (b) V* = V^π at ends,
+so D* is 0 there; the performance difference lemma and the telescoped sum of a function f, f(s0) = Σ occ*_k (f(s_k) -
+g p_k f), run until an end is reached and need f = 0 there: template and Z are. (c) L = 1/(1-γ), or H - h, at live
+states and 0 at ends satisfies 1 + g p_k L ≤ L(s_k), which is all that lifting Z by a multiple c ≥ 0 of L asks. (d)
+Ranges go over all states that may follow, ends with their value among them, and values lie in [0, L] or are c.
+
+*Units.* A user's end pays 0. The map r -> (r - low)/(high - low) of rewards takes it to e = -low/(high - low), and is
+the same at every step in every state; so values of all states, ends too, change by one affine map, and losses by the
+factor high - low alone.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +29,7 @@ from scipy.sparse import coo_array, csr_array
 from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.errors import InvalidInput
+from bestpolicy.stopping.tables.solve import Solver
 
 _SMALL = 400  # states up to which a policy is evaluated by a dense solve
 _SWEEPS = 60
@@ -30,8 +49,9 @@ class Table:
         One of them; the other is None. An episodic problem has the K pairs at every stage.
     start : array (S,), optional
         Claims are about the value of this distribution; without it, about every state (at the first stage).
-    end_values : array (S,), optional
-        Discounted only: known value of each state without pairs, nan elsewhere. The process is over there.
+    end_values : array (S,), or (H, S) if episodic, optional
+        Known value of each state without pairs, nan elsewhere. The process is over there; in an episode an end may be
+        reached at every stage, and is worth what the stages that are left pay.
     """
 
     states: int
@@ -52,18 +72,18 @@ class Table:
         if state.size == 0 or (np.diff(state) < 0).any() or state[0] < 0 or state[-1] >= self.states:
             raise InvalidInput(f"state must list the states of the pairs in order, each below {self.states}.")
         without = np.bincount(state, minlength=self.states) == 0
-        known = np.zeros(self.states, dtype=np.bool_)
+        shape = (self.states,) if self.horizon is None else (self.horizon, self.states)
+        known = np.zeros(shape, dtype=np.bool_)
         if self.end_values is not None:
+            if self.end_values.shape != shape:
+                raise InvalidInput(f"end_values must have shape {shape}. Got {self.end_values.shape} instead.")
             known = np.isfinite(self.end_values)
-            if self.discount is not None and known.any():
-                values = self.end_values[known]
-                if values.min() < 0 or values.max() * (1 - self.discount) > 1 + 1e-12:
-                    raise InvalidInput("end_values must lie between 0 and 1/(1-discount), as rewards lie in [0, 1].")
-        if self.horizon is not None and known.any():
-            raise InvalidInput("end_values are for discounted tables; an episode ends at its horizon.")
+            shares = (np.nan_to_num(self.end_values).reshape(self.stages, -1).T / self.most).T
+            if shares.min() < 0 or shares.max() > 1 + 1e-12:
+                raise InvalidInput("end_values must be those of rewards in [0, 1] at every step that is left.")
         if (known != without).any():
             raise InvalidInput(
-                f"State {np.flatnonzero(known != without)[0]}: a state has pairs, or a known end value, not both."
+                f"State {np.argwhere(known != without)[0][-1]}: a state has pairs, or a known end value, not both."
             )
         if self.start is not None and (
             self.start.shape != (self.states,) or self.start.min() < 0 or abs(self.start.sum() - 1) > 1e-9
@@ -74,6 +94,13 @@ class Table:
     def stages(self) -> int:
         """Number of stages: 1 if discounted."""
         return 1 if self.horizon is None else self.horizon
+
+    @property
+    def most(self) -> FloatArray:
+        """What a process that earns 1 at every step is worth at each stage, (stages,)."""
+        if self.discount is not None:
+            return np.array([1 / (1 - self.discount)])
+        return np.arange(self.stages, 0, -1, dtype=np.float64)
 
     @property
     def pairs(self) -> int:
@@ -168,6 +195,8 @@ class TableSamples:
 class Chain:
     """A table as one process: the states of stage h + 1 follow those of stage h, and an end follows the last stage.
 
+    Its ends are all states without pairs: that one, and at each stage those of the table, each with its own value.
+
     Attributes
     ----------
     size : int
@@ -213,7 +242,7 @@ class Chain:
             assert table.discount is not None
             live, first = np.unique(state, return_index=True)
             longest = np.zeros(states)
-            longest[live] = 1 / (1 - table.discount)
+            longest[live] = table.most[0]
             known = np.zeros(states) if table.end_values is None else np.nan_to_num(table.end_values)
             one = np.zeros(1, dtype=np.int64)
             block = np.zeros(pairs, dtype=np.int64)
@@ -222,11 +251,14 @@ class Chain:
         all_states = np.tile(state, table.horizon) + states * stage
         live, first = np.unique(all_states, return_index=True)
         size = states * table.horizon + 1
-        longest = np.append(table.horizon - np.repeat(np.arange(table.horizon), states), 0).astype(np.float64)
+        longest, known = np.zeros(size), np.zeros(size)
+        longest[live] = np.repeat(table.most, states)[live]
+        if table.end_values is not None:
+            known[:-1] = np.nan_to_num(table.end_values).reshape(-1)
         blocks = np.arange(table.horizon + 1) * states
         start = None if table.start is None else np.append(table.start, np.zeros(size - states))
         claimed = live[live < states]
-        return cls(size, 1.0, all_states, live, first, longest, np.zeros(size), blocks, stage + 1, claimed, start)
+        return cls(size, 1.0, all_states, live, first, longest, known, blocks, stage + 1, claimed, start)
 
     def successors(self, table: Table, samples: TableSamples) -> TableSamples:
         """Return samples with the next states as states of the chain."""
@@ -260,9 +292,12 @@ class Chain:
     def evaluate(self, kernel: Matrix, policy: IntArray, gains: FloatArray, ends: FloatArray) -> FloatArray:
         """Value (N,) of a policy (one pair a live state) with these gains (M,) and values of ends."""
         rows = kernel[policy]
-        system = np.eye(len(policy)) - self.step * rows[:, self.live].toarray()
-        values = np.array(ends)
-        values[self.live] = np.linalg.solve(system, gains[policy] + self.step * (rows @ self._only_ends(ends)))
+        values, given = np.array(ends), gains[policy] + self.step * (rows @ self._only_ends(ends))
+        if len(policy) <= _SMALL:
+            system = np.eye(len(policy)) - self.step * rows[:, self.live].toarray()
+            values[self.live] = np.linalg.solve(system, given)
+        else:
+            values[self.live] = Solver(self, kernel, policy).solve(given)[0]
         return values
 
     def _only_ends(self, values: FloatArray) -> FloatArray:

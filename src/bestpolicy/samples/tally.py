@@ -1,4 +1,4 @@
-"""What is asked of a simulator and what it answers.
+"""Pulls of pairs, which a simulator may be asked for, and what it answers.
 
 The state of a run is a sum. All that a least-squares method or a certificate needs to know of the samples at a
 pair are the counts of next states, the rewards summed by next state, and the sum of squared rewards: a `Tally`.
@@ -9,7 +9,7 @@ samples with rewards in [0, 1] have are refused, wherever they come from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import cast
@@ -93,8 +93,10 @@ class Pulls:
         object.__setattr__(pulls, "counts", frozen(counts))
         return pulls
 
-    def equals(self, other: Pulls) -> bool:
+    def equals(self, other: object) -> bool:
         """Whether the same is to be simulated."""
+        if not isinstance(other, Pulls):
+            return False
         return np.array_equal(self.pairs, other.pairs) and np.array_equal(self.counts, other.counts)
 
     def answered_by(self, tally: Tally) -> bool:
@@ -113,6 +115,52 @@ class Pulls:
             raise InvalidInput("the tally has more samples of a pair than were asked for.")
         return Pulls(self.pairs, rest)
 
+    def cut(self, left: int, anytime: bool) -> Pulls:
+        """Cut to what is left of a budget; what means nothing unless it is complete is not begun."""
+        if self.total <= left:
+            return self
+        share = left / self.total if anytime else 0.0
+        return Pulls(self.pairs, np.floor(self.counts * share).astype(np.int64))
+
+    def fitted(self, tally: Tally) -> Tally:
+        """Return an answer over exactly the pairs that were asked for; a simulator may list more, without samples."""
+        return tally.at(self.pairs)
+
+    def describe(self, problem: Problem) -> str:
+        """Say where it begins, for an error."""
+        state, action = problem.pair(int(self.pairs[0]))
+        return f"from pair (state {state}, action {action}) on"
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """What a tally remembers of whole episodes, beyond their steps; it adds up as tallies do.
+
+    Attributes
+    ----------
+    squared_returns : float
+        Sum of the squared returns of the episodes, in which those that broke off count as 0.
+    forfeited : float
+        Sum of the rewards of those that broke off, up to there.
+    broken : int array (B, 2)
+        Stage and pair of the steps that broke an episode off: visits whose outcome nobody knows.
+    """
+
+    squared_returns: float = 0.0
+    forfeited: float = 0.0
+    broken: IntArray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+
+    def __add__(self, other: Followed) -> Followed:
+        if other is NOTHING_FOLLOWED:
+            return self
+        return Followed(
+            self.squared_returns + other.squared_returns,
+            self.forfeited + other.forfeited,
+            np.concatenate([self.broken, other.broken]),
+        )
+
+
+NOTHING_FOLLOWED = Followed()
 
 _SLACK = 1e-9  # per sample: what sums of rewards may be off by, added up in another order
 _SMALL = 2**16  # entries of a table up to which sums of whole tables are over before those of cells have begun
@@ -143,6 +191,8 @@ class Tally:
     ----------
     shape : tuple
         (stages, K, S).
+    followed : Followed
+        What is remembered of whole episodes, if the samples come from such (`Tally.from_episodes`).
 
     Raises
     ------
@@ -153,6 +203,7 @@ class Tally:
     pairs: IntArray
     shape: tuple[int, int, int]
     squared_rewards: FloatArray
+    followed: Followed = NOTHING_FOLLOWED
 
     def __init__(
         self, pairs: IntArray, next_counts: IntArray, next_rewards: FloatArray, squared_rewards: FloatArray
@@ -379,7 +430,7 @@ class Tally:
             a.next_counts + b.next_counts,
             a.next_rewards + b.next_rewards,
             a.squared_rewards + b.squared_rewards,
-        )
+        ).with_followed(self.followed + other.followed)
 
     @classmethod
     def total(cls, tallies: Sequence[Tally]) -> Tally:
@@ -401,7 +452,7 @@ class Tally:
             position = slice(None) if len(tally.pairs) == len(pairs) else np.searchsorted(pairs, tally.pairs)
             for array, name in zip(sums, _FIELDS, strict=True):
                 array[:, position] += getattr(tally, name)
-        return cls(pairs, *map(frozen, sums))
+        return cls(pairs, *map(frozen, sums)).with_followed(_all_followed(tallies))
 
     @classmethod
     def _merged(cls, pairs: IntArray, tallies: Sequence[Tally]) -> Tally:
@@ -421,7 +472,88 @@ class Tally:
         squares = parts[0].squared_rewards.copy()
         for part in parts[1:]:
             squares += part.squared_rewards
-        return cls._of_cells(shape, pairs, ordered[first], number, sums, squares)
+        merged = cls._of_cells(shape, pairs, ordered[first], number, sums, squares)
+        return merged.with_followed(_all_followed(tallies))
+
+    def with_followed(self, followed: Followed) -> Tally:
+        """Return the same samples, as those of episodes of which this is known besides."""
+        if followed is self.followed:
+            return self
+        tally = object.__new__(type(self))
+        tally.__dict__.update(self.__dict__, followed=followed)
+        return tally
+
+    @property
+    def squared_returns(self) -> float:
+        """Sum of the squared returns of the episodes."""
+        return self.followed.squared_returns
+
+    @property
+    def returns(self) -> float:
+        """Sum of the returns of the episodes; one that broke off counts as 0."""
+        return float(self.rewards.sum()) - self.followed.forfeited
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes, those that broke off included."""
+        return int(self.pulls[0].sum()) + int((self.followed.broken[:, 0] == 0).sum())
+
+    @property
+    def broken_episodes(self) -> int:
+        """Number of episodes that broke off."""
+        return len(self.followed.broken)
+
+    @classmethod
+    def from_episodes(
+        cls,
+        problem: Problem,
+        states: ArrayLike,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        lengths: ArrayLike | None = None,
+    ) -> Tally:
+        """Count whole episodes of an episodic problem.
+
+        Parameters
+        ----------
+        problem : Problem
+        states : int array (n, H + 1)
+            Where each of n episodes was, the state after the last step included.
+        actions : int array (n, H)
+        rewards : array (n, H)
+        lengths : int array (n,), optional
+            Number of steps of each episode, H by default. A shorter one broke off: what followed its next action nobody
+            knows, so that it counts as a return of 0, and that step as a visit without an outcome. What stands in the
+            arrays behind is ignored.
+        """
+        of_type("problem", problem, Problem)
+        horizon = problem.stages
+        s, a = as_whole("states", states), as_whole("actions", actions)
+        r = as_numbers("rewards", rewards).astype(np.float64, copy=False)
+        if problem.horizon is None or s.ndim != 2 or s.shape[1] != horizon + 1:
+            raise InvalidInput(f"states must have shape (n, H + 1), H = {problem.horizon}. Got {s.shape} instead.")
+        if not a.shape == r.shape == (len(s), horizon):
+            raise InvalidInput(
+                f"actions and rewards must have shape {(len(s), horizon)}. Got {a.shape} and {r.shape} instead."
+            )
+        steps = np.full(len(s), horizon) if lengths is None else as_whole("lengths", lengths)
+        if steps.shape != (len(s),) or (len(s) and not (steps.min() >= 0 and steps.max() <= horizon)):
+            raise InvalidInput(f"lengths must be {len(s)} numbers from 0 to {horizon}.")
+        taken = np.arange(horizon) < steps[:, None]
+        stage = np.broadcast_to(np.arange(horizon), taken.shape)
+        tally = cls.from_samples(problem, s[:, :-1][taken], a[taken], r[taken], s[:, 1:][taken], stage[taken])
+        earned, whole = np.where(taken, r, 0.0).sum(axis=1), steps == horizon
+        ended = np.flatnonzero(~whole)
+        last = s[ended, steps[ended]], a[ended, steps[ended]]
+        if (
+            len(ended)
+            and not ((last[0] >= 0) & (last[0] < problem.states) & (last[1] >= 0) & (last[1] < problem.actions)).all()
+        ):
+            raise InvalidInput("an episode that broke off needs the state and the action of the step that broke.")
+        broken = np.stack([steps[ended], last[0] * problem.actions + last[1]], axis=1)
+        return tally.with_followed(
+            Followed(float((earned[whole] ** 2).sum()), float(earned[ended].sum()), frozen(broken))
+        )
 
     def at(self, pairs: IntArray) -> Tally:
         """Return the samples of the given pairs, in their order; there are none of others."""
@@ -430,20 +562,24 @@ class Tally:
         known = np.isin(self.pairs, pairs)
         if self._has_tables:
             tables = (getattr(self, name)[:, known] for name in _FIELDS)
-            return Tally._trusted(self.pairs[known], *tables)._over(pairs)
+            return Tally._trusted(self.pairs[known], *tables)._over(pairs).with_followed(self.followed)
         stages, before, states = self.shape
         row, following = np.divmod(self.cells, states)
         stage, position = np.divmod(row, max(1, before))
         kept, place = known[position], np.cumsum(known) - 1
         some = self.pairs[known]
-        return Tally._of_cells(
-            (stages, len(some), states),
-            some,
-            (stage[kept] * len(some) + place[position[kept]]) * states + following[kept],
-            self.counts[kept],
-            self.rewards[kept],
-            self.squared_rewards[:, known],
-        )._over(pairs)
+        return (
+            Tally._of_cells(
+                (stages, len(some), states),
+                some,
+                (stage[kept] * len(some) + place[position[kept]]) * states + following[kept],
+                self.counts[kept],
+                self.rewards[kept],
+                self.squared_rewards[:, known],
+            )
+            ._over(pairs)
+            .with_followed(self.followed)
+        )
 
     def _over(self, pairs: IntArray) -> Tally:
         """Return the same samples over a larger set of pairs."""
@@ -560,6 +696,22 @@ def require_pulls(pulls: Pulls, problem: Problem, rng: np.random.Generator) -> N
         raise InvalidInput("pulls ask for a pair that is not allowed in the problem.")
 
 
+def answer_ends(pulls: Pulls, problem: Problem) -> tuple[Pulls, Tally | None]:
+    """Return what has to be simulated, and the samples of ends among the pulls, if any, which are known.
+
+    An end leads to the last of the problem's ends and pays ``end_reward``, whatever is done.
+    """
+    over = np.zeros(0, np.bool_) if not len(problem.ends) else problem.is_end[pulls.pairs // problem.actions]
+    if not over.any():
+        return pulls, None
+    pairs, counts = pulls.pairs[over], pulls.counts[:, over]
+    row = np.flatnonzero(counts)
+    number = counts.reshape(-1)[row]
+    cells, paid = row * problem.states + problem.ends[-1], problem.end_reward
+    known = Tally.from_cells(problem, pairs, cells, number, number * paid, counts * paid**2)
+    return Pulls(pulls.pairs[~over], pulls.counts[:, ~over]), known
+
+
 def _require_countable(name: str, counts: IntArray) -> None:
     if not counts.sum(dtype=np.float64) <= _MOST:
         raise InvalidInput(f"{name} must sum to 2^62 at most. Got {counts.sum(dtype=np.float64):.3g} instead.")
@@ -581,6 +733,13 @@ def _as_tables(pairs: IntArray, tallies: Sequence[Tally]) -> bool:
     if stages * len(pairs) * states <= _SMALL:
         return True
     return all(tally._has_tables and len(tally.pairs) == len(pairs) for tally in tallies)
+
+
+def _all_followed(tallies: Sequence[Tally]) -> Followed:
+    followed = NOTHING_FOLLOWED
+    for tally in tallies:
+        followed += tally.followed
+    return followed
 
 
 def _own(array: Array) -> Array:

@@ -1,0 +1,203 @@
+"""What `sharp` knows of a problem with features on its way: estimates, guesses of variances, where to sample next.
+
+Nothing here has to be right: it decides how many samples a run needs, not what is true. All of it is a function of the
+samples so far, so bets and lags may rest on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, log, sqrt
+
+import numpy as np
+
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.reproducible import grid_shares, one_thread, steady
+from bestpolicy.design.transductive import transductive_design
+from bestpolicy.planning import action_gap, optimal_plan
+from bestpolicy.problem import Problem
+from bestpolicy.stopping.dense.bets import Rivals, Snapshot
+from bestpolicy.stopping.dense.policies import PolicyPrior
+from bestpolicy.stopping.dense.theorem_ud import law_widths, path_bound
+from bestpolicy.stopping.evidence import Evidence, fit, second_moments
+from bestpolicy.stopping.lags import LAG_SHARES
+from bestpolicy.stopping.lemmas.deviations import Prior, best_ratio, largest_norms, sample_variances
+from bestpolicy.stopping.lemmas.propagation import propagate
+
+_PRIOR_SAMPLES = 5.0  # what a pair's own variance is mixed with: so many samples of the average one
+_QUIETEST = 0.02  # of the average variance: no pair is taken to be quieter
+_BOLD = 0.4  # of stake times range, at the hardest rivals: beyond it a pair is taken to be noisier
+_AHEAD = 3.0  # times the samples so far: where the end is expected, for that
+_CRITICAL = 300  # rivals that a design is made for
+_ENTRIES = 6_000_000  # of pairs, dimensions and these rivals together
+_GROWTH = 4.0  # of the samples since a lag, in terms of those before it, that its ellipsoids are best for
+_LARGEST_WEIGHT, _STEP = 16.0, 1 / 64  # of regression weights, and what they and shares are rounded to
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """What a lag fixes for Theorem UD, and the w_k (S, A) that are expected when it ends."""
+
+    sigma: FloatArray
+    gamma: FloatArray
+    bet: float
+    widths: FloatArray
+
+
+class Knowledge:
+    """The samples so far.
+
+    Parameters
+    ----------
+    problem : Problem
+        In accurate coordinates.
+    evidence : Evidence
+    allocation : array (stages, K)
+        Shares that are sampled now.
+    nats : float
+        What bets are to earn, roughly.
+    allowance : float
+        By how much rivals may be better: (1-γ)ε or ε/H.
+
+    Attributes
+    ----------
+    ready : bool
+        Whether there is an estimate; else there is nothing else either.
+    policy : int array (stages, S)
+        The best one in the estimated model.
+    variances : array (stages, K)
+        ṽ for the bets to come.
+    rivals : Rivals
+    gaps, errors : arrays (J,)
+        Estimated gaps of the rivals, and their standard deviations.
+    """
+
+    def __init__(
+        self, problem: Problem, evidence: Evidence, allocation: FloatArray, nats: float, allowance: float
+    ) -> None:
+        self.problem, self.evidence, self.allowance = problem, evidence, allowance
+        model = fit(problem, evidence)
+        response = None
+        if model is not None:
+            self.policy = optimal_plan(problem, model.theta, model.mu).policy
+            response = propagate(problem, model.theta, model.mu, self.policy)
+        self.ready = response is not None
+        if model is None or response is None:
+            return
+        self.model, self.response = model, response
+        self.rivals = Rivals.of(problem, self.policy)
+        self.gap = action_gap(problem, response.q_values)
+        self.gaps = (response.values[:, :, None] - response.q_values)[self.rivals.place]
+        self.directions = response.directions(self.rivals.stage, self.rivals.differences)
+        pulls = evidence.tally.pulls
+        plan = 0.5 * (pulls + pulls.sum() * allocation)
+        self.variances = self._first_variances()
+        ranges = 1 + problem.continuation * np.ptp(response.following(response.values), axis=1)[:, None]
+        for _ in range(4):
+            pulled = self._pulled(plan)
+            spread = np.maximum(np.einsum("jhd,jhd->j", pulled, self.directions), 1e-300)
+            worst = self._hardest(np.sqrt(spread), 100)
+            sizes = np.sqrt(2 * nats / (_AHEAD * spread[worst]))
+            stakes = np.abs(pulled[worst] @ model.sampled.T) / self.variances * sizes[:, None, None]
+            bold = np.where(allocation > 0, stakes * 0.75 * ranges, 0.0).max(axis=0, initial=0.0) / _BOLD
+            if bold.max() <= 1:
+                break
+            self.variances = self.variances * np.maximum(bold, 1.0)
+        pulled = self._pulled(pulls)
+        self.errors = np.sqrt(np.maximum(np.einsum("jhd,jhd->j", pulled, self.directions), 1e-300))
+
+    def _first_variances(self) -> FloatArray:
+        tally, limits = self.evidence.tally, self.problem.value_limits
+        values = self.response.following(np.clip(self.response.values, 0.0, limits[:, None]))
+        own = sample_variances(tally, values, self.problem.continuation)
+        weights = np.maximum(tally.pulls - 1, 0)
+        mean = max(float((weights * own).sum() / max(weights.sum(), 1)), 1e-4)
+        mixed = (weights * own + _PRIOR_SAMPLES * mean) / (weights + _PRIOR_SAMPLES)
+        return np.maximum(mixed, _QUIETEST * mean)
+
+    def _pulled(self, counts: FloatArray | IntArray) -> FloatArray:
+        """yᵀG⁻¹ for the information of some counts."""
+        gram = second_moments(self.model.sampled, counts / self.variances)
+        gram = gram + 1e-12 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(gram.shape[1])
+        pulled: FloatArray = np.einsum("jhd,hde->jhe", self.directions, np.linalg.inv(gram), optimize=True)
+        return pulled
+
+    def _hardest(self, errors: FloatArray, number: int) -> IntArray:
+        accuracy = np.maximum(self.gaps, errors) + self.allowance
+        return np.argsort(steady(-errors / accuracy), kind="stable")[:number]
+
+    @property
+    def resolved(self) -> float:
+        """How many standard deviations what has to be seen is at least."""
+        return float(steady(((self.gaps + self.allowance) / self.errors).min(initial=1e300)))
+
+    def snapshot(self, shares: FloatArray, counts: IntArray) -> Snapshot:
+        """What bets on the next batch rest on."""
+        return Snapshot(self.model.theta, self.model.mu, self.variances, shares, counts)
+
+    def path_resolved(self, epsilon: float, path: Paths) -> float:
+        """How many standard deviations fit between the estimated gaps and ε, where losses add up along paths."""
+        gains = np.where(self.problem.mask, 0.0, -inf)
+        place = self.rivals.place[1:]
+
+        def bound(deviations: float) -> float:
+            gains[place] = deviations * self.errors - self.gaps
+            return path_bound(self.problem, gains, self.model.mu[0], path.widths)
+
+        low, high = 0.0, 64.0
+        if bound(low) > epsilon:
+            return 0.0
+        for _ in range(9):
+            middle = (low + high) / 2
+            low, high = (middle, high) if bound(middle) <= epsilon else (low, middle)
+        return low
+
+    def paths(self, shares: FloatArray, delta: float) -> Paths:
+        """Σ0, Γ0 and a_L of a lag that may spend delta on the kernel, and w_k as they should be when it ends."""
+        sampled = self.model.sampled
+        precision = np.linalg.inv(second_moments(sampled, shares / self.variances)[0])
+        response = self.response.moved(np.eye(self.problem.dimension)[None])[0]
+        sigma = response @ precision @ response.T
+        sigma = sigma + 1e-9 * np.trace(sigma) / len(sigma) * np.eye(len(sigma))
+        gamma = np.linalg.inv(second_moments(sampled, shares)[0])
+        count = _GROWTH * float(self.evidence.tally.samples)
+        nats = self.problem.states * log(2) - log(delta)
+        bet = sqrt(2 * nats / count)
+        widths = law_widths(self.problem, gamma, bet, nats, count * gamma, count)
+        return Paths(sigma, gamma, bet, widths)
+
+    @property
+    def weights(self) -> FloatArray:
+        """u of the next samples in the regression, (stages, K)."""
+        relative = np.clip(self.variances / self.variances.min(axis=1, keepdims=True), 1.0, _LARGEST_WEIGHT)
+        weights: FloatArray = np.rint(relative / _STEP) * _STEP
+        return weights
+
+    @one_thread()
+    def allocation(self) -> tuple[FloatArray, float]:
+        """Shares (stages, K) that refute the hardest rivals soonest, and how many samples that takes for each nat."""
+        stages, pairs = self.variances.shape
+        number = max(20, min(_CRITICAL, _ENTRIES // (stages * pairs * self.problem.dimension)))
+        worst = self._hardest(self.errors, number)
+        accuracy = (np.maximum(self.gaps, self.errors) + self.allowance)[worst]
+        directions = (self.directions[worst] / accuracy[:, None, None]).reshape(len(worst), -1)
+        design = transductive_design(
+            self.model.sampled / np.sqrt(self.variances)[:, :, None], directions, tolerance=0.1
+        )
+        return grid_shares(design.weights, _STEP / len(design.weights)).reshape(stages, pairs), 2 * design.value
+
+    def policies(self) -> PolicyPrior:
+        """A prior over policies: odds exp(-z²/2) of each action."""
+        scores = np.full((self.problem.stages, *self.problem.mask.shape), np.inf)  # copies of what is played
+        scores[self.rivals.place] = np.maximum(self.gaps, 0.0) / self.errors
+        np.put_along_axis(scores, self.policy[:, :, None], 0.0, axis=2)
+        return PolicyPrior.of(self.policy, scores, self.problem.mask)
+
+    def ellipsoids(self, delta: float) -> Prior:
+        """Γ for the ellipsoids of a lag that may spend delta on them."""
+        sampled, dimension = self.model.sampled, self.problem.stages * self.problem.dimension
+        ratio = best_ratio(dimension, log(2 / (LAG_SHARES[0] * delta)))
+        spread = second_moments(sampled, self.evidence.inverse_squares * self.variances)
+        spread = spread + 1e-9 * np.trace(spread, axis1=1, axis2=2)[:, None, None] * np.eye(spread.shape[1])
+        base = ratio * _GROWTH * spread / 4  # the scales 4ⁱ start a step below the guess
+        return Prior(base, dimension * log(1 + 6 / ratio), largest_norms(base, sampled), LAG_SHARES)

@@ -1,0 +1,284 @@
+"""sharp with features that mix states: bets on the rivals of a policy (Theorem I).
+
+    sample a G-optimal design until the hardest rival stands out a little
+    repeat
+        now and then begin a lag: fix a prior over policies and the sizes of bets (`stopping.dense`)
+        now and then choose anew what to sample, so that the hardest rivals are refuted soonest
+        take a snapshot of what is known: the bets on the next batch
+        sample a tenth more, and look: which ε does each lag certify, for its own policy and for the best one by now?
+    until the certified ε is at most the asked one
+
+Lag l spends 0.42·0.58^(l-1)·δ, which sums to δ. The last three are looked at; those before stay spent. Every look
+states an ε that holds, all of them together with probability 1 - δ, so a run that is stopped has the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil, inf, log, nan, sqrt
+from typing import Any
+
+import numpy as np
+
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.reproducible import one_thread
+from bestpolicy.algorithms.dense_plan import Knowledge
+from bestpolicy.algorithms.protocol import MAX_ROUNDS, Task
+from bestpolicy.algorithms.tight import whitened_problem, whole_counts, with_shares
+from bestpolicy.design import Design, g_optimal_design
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Pulls, Tally
+from bestpolicy.stopping import Check
+from bestpolicy.stopping.dense.bets import Snapshot
+from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
+from bestpolicy.stopping.dense.theorem_i import Book, Lag
+from bestpolicy.stopping.dense.theorem_ud import SHARES, PathBook
+from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping.rounding import coordinates_of
+from bestpolicy.stopping.rule import Past, Proof
+
+_FIRST_SHARE, _NEXT_SHARE = 0.42, 0.58  # of δ for the first lag, and of what is left for each later one
+_KEPT = 3  # lags that are looked at
+_RATIO = 1.1  # look each time there are so many times the samples
+_LAG_RATIO = 3.0  # a lag for so many times the samples
+_REDESIGN = 1.3  # a new allocation for so many times the samples
+_EXPLORATION, _PATH_EXPLORATION = 0.1, 0.4  # share of the G-optimal design, for Theorems I and UD
+_BETTER = 1.5  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
+_IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: for a first lag, for a first allocation
+_ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
+_TOLERANCE = 1e-3  # of the G-optimal design
+_BOOKS = 4  # policies of a lag whose sums are kept
+
+
+class Running:
+    """A lag, and all samples since."""
+
+    def __init__(self, lag: Lag, nothing: Evidence) -> None:
+        self.lag, self.evidence = lag, nothing
+        self.batches = list[tuple[Snapshot, Tally]]()
+        self._books = dict[bytes, Book | PathBook]()
+
+    def add(self, snapshot: Snapshot, batch: Tally, weights: FloatArray) -> None:
+        """Take in a batch."""
+        self.evidence = self.evidence.add(batch, weights)
+        self.batches.append((snapshot, batch))
+        for book in self._books.values():
+            book.enter(snapshot, batch)
+
+    def book(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> Book | PathBook:
+        """Return what a policy makes of the samples; it is the same whether it is asked now or was before."""
+        key = policy.tobytes()
+        if key not in self._books:
+            favourite = self.lag.policies.favourite.tobytes()
+            for old in [old for old in self._books if old != favourite][: max(0, len(self._books) - _BOOKS + 1)]:
+                del self._books[old]
+            kind = Book if self.lag.theorem == "I" else PathBook
+            book = self._books[key] = kind(problem, sampled, self.lag, policy)
+            for snapshot, batch in self.batches:
+                book.enter(snapshot, batch)
+        return self._books[key]
+
+
+class DenseCourse:
+    """How far a run is: all samples, the lags with the samples since, the best check."""
+
+    def __init__(self, task: Task) -> None:
+        self.problem = task.problem
+        self.epsilon, self.delta = task.epsilon, task.delta
+        self.own_data = task.own_data
+        self.nats = log(1 / task.delta) + 2.5
+        self.check: Check | None = None
+        self.samples = self.lags = 0
+        self.running = list[Running]()
+        self.design: Design | None = None
+        self._known: Knowledge | None = None
+
+    def _set_up(self, design: Design) -> None:
+        """Fix the coordinates, and the pairs that may be sampled."""
+        problem, self.design = self.problem, design
+        count = len(problem.pairs)
+        every = problem.stages * count * problem.states <= _ALL_PAIRS
+        candidates, shares = with_shares(problem, design, np.arange(count) if every else design.indices, self.own_data)
+        self.used = coordinates_of(whitened_problem(problem, design)).problem
+        self.pairs = problem.pairs[candidates]
+        self.sampled = self.used.features.reshape(-1, problem.dimension)[self.pairs]
+        self.everywhere = np.tile(shares / problem.stages, (problem.stages, 1))
+        self.evidence = self._nothing = Evidence.empty(self.used, self.pairs)
+        if self.own_data is not None:
+            self.evidence = self.evidence.add(self.own_data)
+        self.shares, self.owed = self.everywhere, np.zeros(self.everywhere.shape)
+        self.designed = 0
+        self.price = nan  # samples for each nat, by the last allocation
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to ask."""
+        return self.check is not None and (self.check.passed or self.samples >= MAX_ROUNDS)
+
+    @property
+    def known(self) -> Knowledge:
+        """What the samples so far say."""
+        if self._known is None:
+            allowance = self.epsilon / float(self.problem.value_limits[0])
+            self._known = Knowledge(self.used, self.evidence, self.shares, self.nats, allowance)
+        return self._known
+
+    @one_thread()
+    def decide(self) -> dict[str, Any]:
+        """Fix what the next samples are for."""
+        if self.design is None:
+            return {"design": vars(g_optimal_design(self.problem.pair_features, tolerance=_TOLERANCE))}
+        known, decided = self.known, dict[str, Any]()
+        if not known.ready:
+            return decided
+        needed = sqrt(2 * self.nats)
+        total = self.evidence.tally.samples
+        recent = bool(self.running) and total < _LAG_RATIO * self.running[-1].lag.started
+        resolved, paths = known.resolved, None
+        delta = _FIRST_SHARE * _NEXT_SHARE**self.lags * self.delta
+        if self.epsilon > 0 and self.problem.horizon is None and (not recent or total >= _REDESIGN * self.designed):
+            mixed = _PATH_EXPLORATION * self.everywhere + (1 - _PATH_EXPLORATION) * self.shares
+            paths = known.paths(mixed, SHARES[2] * delta)
+            along = known.path_resolved(self.epsilon, paths)
+            if along**2 > _BETTER * resolved**2:
+                resolved = along
+            else:
+                paths = None
+        if resolved >= _IN_SIGHT * needed and not recent:
+            prior = known.ellipsoids(SHARES[1] * delta)
+            lag = Lag(self.lags + 1, total, delta, prior, known.policies(), self.epsilon)
+            if paths is not None:
+                lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
+            decided["lag"] = lag.to_dict()
+        if total >= _REDESIGN * self.designed and resolved >= _GLIMPSE * needed and len(known.gaps):
+            focused, price = known.allocation()
+            exploration = _PATH_EXPLORATION if paths is not None else _EXPLORATION
+            decided["shares"] = exploration * self.everywhere + (1 - exploration) * focused
+            decided["price"] = price
+        return decided
+
+    def expect(self, decided: dict[str, Any]) -> None:
+        """Say with the check how many samples the run should need in all."""
+        price = decided.get("price", nan if self.design is None else self.price)
+        if self.check is not None and not self.over and price == price:
+            forecast = max(price * self.nats * 1.5, _RATIO * self.samples)
+            self.check = replace(self.check, forecast=float(ceil(forecast)))
+
+    @one_thread()
+    def begin(self, decided: dict[str, Any]) -> None:
+        """Take up what was decided; what bets on the next batch rest on is added to it, where there is a lag."""
+        if "design" in decided:
+            self._set_up(Design(**decided["design"]))
+        if "lag" in decided:
+            lag = Lag.from_dict(decided["lag"])
+            self.lags = lag.number
+            self.running = [*self.running[1 - _KEPT :], Running(lag, self._nothing)]
+        if "shares" in decided:
+            self.shares, self.price = np.asarray(decided["shares"]), float(decided["price"])
+            self.designed, self.owed = self.evidence.tally.samples, np.zeros(self.shares.shape)
+            self._known = None  # quiet pairs are guessed for the shares that are sampled
+        assert self.design is not None
+        total = self.evidence.tally.samples
+        least = self.problem.stages * (4 if not self.samples else 2) * max(self.problem.dimension, 1)
+        if not self.samples:
+            least = max(least, 4 * self.problem.stages * len(self.design.indices))
+        owed = self.owed + self.shares * max(ceil((_RATIO - 1) * total), least)
+        self.counts = whole_counts(np.maximum(owed, 0.0))
+        self.owed = owed - self.counts
+        ready = self.samples > 0 and self.known.ready
+        if ready and self.running and "snapshot" not in decided:
+            fixed = self.known.snapshot(self.shares, self.counts)
+            written = {name: getattr(fixed, name) for name in ("theta", "mu", "variances", "shares")}
+            decided["snapshot"] = written | {"weights": self.known.weights}
+        self.snapshot, self.weights = None, self.known.weights if ready else np.ones(self.shares.shape)
+        if "snapshot" in decided:
+            fields = dict(decided["snapshot"])
+            self.weights = fields.pop("weights")
+            self.snapshot = Snapshot(**fields, counts=self.counts)
+
+    def pulls(self) -> Pulls:
+        """What to simulate next."""
+        return Pulls(self.pairs, self.counts)
+
+    @one_thread()
+    def add(self, batch: Tally) -> None:
+        """Take in what was simulated."""
+        batch = batch.at(self.pairs)
+        self.evidence, self._known = self.evidence.add(batch, self.weights), None
+        self.samples += batch.samples
+        for running in self.running:
+            assert self.snapshot is not None  # there is no lag without an estimate
+            running.add(self.snapshot, batch, self.weights)
+
+    @one_thread()
+    def look(self) -> None:
+        """Let all lags look at the samples since."""
+        if not self.samples:
+            return
+        problem = self.problem
+        rounds, suffix = self.samples // problem.stages, "" if problem.horizon is None else "-E"
+        policy = self.known.policy if self.known.ready else np.zeros((problem.stages, problem.states), np.int64)
+        gap = self.known.gap if self.known.ready else 0.0
+        check = Check(rounds, self.samples, policy, 0.0, 1.0, False, inf, gap, f"Theorem I{suffix}")
+        if self.check is not None and self.check.epsilon < inf:
+            check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap, forecast=nan)
+        reached = 0.0
+        for running, tested in self._tested():
+            outcome = running.book(self.used, self.sampled, tested).look(running.evidence)
+            reached = max(reached, outcome.reached)
+            if outcome.epsilon < check.epsilon:
+                rule, proof = f"Theorem {running.lag.theorem}{suffix}", self._proof(running, tested)
+                check = replace(
+                    check, policy=tested, epsilon=outcome.epsilon, lag=running.lag.number, rule=rule, proof=proof
+                )
+        passed = check.epsilon <= self.epsilon
+        self.check = replace(check, passed=passed, statistic=1.0 if passed else min(reached, 1 - 1e-9))
+
+    def _tested(self) -> Iterator[tuple[Running, IntArray]]:
+        """Each lag with its own policy, and with the best one by now."""
+        for running in self.running:
+            favourite = running.lag.policies.favourite
+            yield running, favourite
+            if not self.known.ready or np.array_equal(self.known.policy, favourite):
+                continue
+            if running.lag.policies.log_weight(self.known.policy) >= LEAST_LOG_WEIGHT:
+                yield running, self.known.policy
+
+    def recall(self, check: Check | None) -> None:
+        """Take a check from the study's file; if it states something new, this moment's samples prove it."""
+        if check is None:
+            return
+        before = self.check
+        proof = None if before is None else before.proof
+        if check.epsilon < inf and (before is None or check.epsilon < before.epsilon):
+            running = next(one for one in self.running if one.lag.number == check.lag)
+            proof = self._proof(running, check.policy)
+        self.check = replace(check, proof=proof)
+
+    def _proof(self, running: Running, policy: IntArray) -> Proof:
+        """Return what shows what a lag says now: what it has fixed, and each batch with what was fixed before it."""
+        lag, states = running.lag, np.arange(self.problem.states)
+        ahead = self.used.features[states, policy]
+        if self.problem.horizon is not None:
+            ahead = np.concatenate([ahead[1:], np.zeros_like(ahead[:1])])
+        batches = [
+            {
+                "theta": snapshot.theta,
+                "links": snapshot.mu.swapaxes(1, 2) @ ahead,
+                "variances": snapshot.variances,
+                "shares": snapshot.shares,
+                "planned": snapshot.counts,
+                "cells": batch.cells,
+                "counts": batch.counts,
+                "rewards": batch.rewards,
+                "squares": batch.squared_rewards,
+            }
+            for snapshot, batch in running.batches
+        ]
+        fixed = {name: getattr(lag, name) for name in ("number", "started", "delta", "sigma", "gamma", "bet")}
+        fixed |= vars(lag.policies)
+        past = Past(lag.prior, lag.number, lag.started, policy)
+        transform = coordinates_of(self.used).transform
+        return Proof(
+            lag.theorem, running.evidence, transform, past, design=self.design, fixed=fixed, fresh={"batches": batches}
+        )

@@ -1,0 +1,12 @@
+"""What is asked of a simulator, `Pulls` of pairs or `Episodes` of a policy, and what it answers, a `Tally`."""
+
+from bestpolicy.samples.episodes import Episodes
+from bestpolicy.samples.episodes import require_episodes as require_episodes
+from bestpolicy.samples.tally import Followed, Pulls, Tally
+from bestpolicy.samples.tally import answer_ends as answer_ends
+from bestpolicy.samples.tally import are_cells as are_cells
+from bestpolicy.samples.tally import require_pulls as require_pulls
+
+Wanted = Pulls | Episodes  # what a request asks for
+
+__all__ = ["Episodes", "Followed", "Pulls", "Tally"]

@@ -1,0 +1,1 @@
+"""Theorems I and UD, for features that mix states."""

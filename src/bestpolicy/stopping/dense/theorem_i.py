@@ -1,0 +1,377 @@
+"""Theorem I: one bet against each rival of a policy; no union over rivals, no price for the dimension.
+
+*Setting.* Words and letters are those of `bets`. A policy is optimal if no rival has a positive advantage, and if
+none has more than e then V* - V^π ≤ eL, L = 1/(1-γ) or H (performance difference). A *lag* is a stopping time; all
+below is conditional on the samples before it, and *predictable* means: a function of the samples before a sample.
+
+**Lemma E** (in the form needed here). Let X have mean μ, m and τ be numbers, R > 0 with sgn(τ)(X - m) ≤ R and |τ|R < 1.
+With ψ(x) = (-log(1-x) - x)/x²,  E exp(-τ(X - μ) - ψ(|τ|R)τ²(X - m)²) ≤ 1.
+
+*Proof.* log(1+z) ≥ z - ψ(b)z² for z ≥ -b, 0 < b < 1 (`betting`). With z = -τ(X - m) ≥ -|τ|R the exponential of
+-τ(X-m) - ψτ²(X-m)² is at most 1 - τ(X - m), whose mean is 1 - τ(μ - m) ≤ exp(-τ(μ - m)). ∎ It is used for a
+*hypothesis* ξ: X = r + gV_ξ(s'), μ = φᵀξ, so that X - μ = η(ξ), X - m = ζ(ξ). Centre and range may depend on the
+hypothesis, which is a constant; ψ increases, so a larger R only lowers the exponent.
+
+**What a lag fixes.** Its share δ' of δ; a prior q over policies (`policies`); for each policy a test of Theorem P
+(`nuisance`), with q(π)·δ'·SHARES[1]; shares q_m of a few sizes of bets. Snapshots, and with them directions, variances
+and centres, are renewed with every batch. For rival j of π and size m let
+
+    L_m(ξ; R) = Σ_i [-τ_i η_i(ξ) - ψ(|τ_i|R_i) τ_i² ζ_i(ξ)²]        over the samples since the lag.
+
+**The look.** C is Theorem P's set at this time; R̄ bounds the ranges of ζ(ξ) for all ξ in C; sizes with |τ_i|R̄_i ≥ 0.9
+for some i are left out. For an excess e ≥ 0, *rival j is refuted* if
+
+    log Σ_m q_m exp(inf {L_m(ξ; R̄): ξ ∈ C, c_jᵀξ ≥ e}) ≥ log(1/(SHARES[0]·δ'·q(π))),        (1)
+
+where the infimum over nothing is +∞. ε = L·(the least e on a grid at which all rivals are refuted).
+
+**Theorem I.** Given the past of the lag, with probability at least 1 - δ', at all times and for all policies max_s
+(V* - V^π)(s) ≤ ε. Nothing is assumed of the estimates, the sampling is any predictable one.
+
+*Proof.* Fix π, and let j be *the* rival with the largest advantage A = c_jᵀξ^π: it is not known, but a constant.
+Let Z_m = exp L_m(ξ^π; R(ξ^π)) with the true ranges, bets being 0 from the first sample on at which |τ|R ≥ 1: by
+Lemma E a non-negative supermartingale that starts at 1, and so is Σ_m q_m Z_m. By Ville's inequality it ever
+exceeds 1/(SHARES[0]δ'q(π)) with probability at most SHARES[0]δ'q(π). Suppose it does not, and that Theorem P's
+event holds, which fails with probability SHARES[1]δ'q(π). At any time ξ^π ∈ C, so R̄ ≥ R(ξ^π), and for sizes that
+are not left out no bet was set to 0 and L_m(ξ^π; R̄) ≤ log Z_m. If max (V* - V^π) > ε then LA > ε, so A > e for the
+e of this look, and ξ^π is among those over which (1) takes its infimum: Σ_m q_m Z_m ≥ the left side's exponential ≥
+1/(SHARES[0]δ'q(π)), a contradiction. Sum over π. ∎
+
+A wrong policy passes only if its one worst rival is refuted too, so every rival is tested at the full confidence
+(an intersection-union test); and as this rival is the same for all ε, so is the confidence for all ε at once.
+
+**The infimum.** L_m is a number plus a functional of ξ minus a convex quadratic. At ξ = ξ̂ + Jx the quadratic is
+its value at ξ̂, plus its gradient, which joins the functional, plus at most `drift` (`nuisance`). What remains is
+the least ℓᵀx over xᵀM⁻¹x ≤ 1, yᵀx ≥ t: with s² = yᵀMy, k = ℓᵀMy/s² and p = ‖ℓ - ky‖_M it is kt' - p√(1 - t'²/s²) at
+t' = max(t, -ks²/‖ℓ‖_M), and there is nothing to minimise over if t > s: in the coordinates M^½ the minimum over the
+slice yᵀx = t' is attained at a point opposite to ℓ's part across y, and as a function of t' this is convex with its
+minimum at -ks²/‖ℓ‖_M.
+
+**Quickly.** ψ(x) ≤ 1/2 + x/3 + x²/(4(1-x)) (compare the series), so Σ ψτ²Σζ² for all sizes follows from three sums by
+rival. For most rivals it need not be known well: ψ at the largest |τ|R̄ and Σ_k τ_k²Σζ² as a quadratic form of d×d
+matrices, with (√a + √b)² for what ζ(ξ̂) and the drift give together (Minkowski), refute them at once. Only the hardest
+few hundred are looked at pair by pair.
+
+**Rounding.** What keeps the equations from holding exactly (`rounding`) shifts η by at most z̄ and advantages by
+`margins`: Σ|τ|z̄, and as much again for the sums, is taken off L, and e is raised by the margin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import exp, floor, inf, log, log2
+from typing import Any
+
+import numpy as np
+
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.reproducible import EPS, one_thread, steady
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
+from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot
+from bestpolicy.stopping.dense.nuisance import EXACT, SPLIT, Spread, Surroundings, largest_drifts
+from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
+from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping.lemmas.deviations import Prior
+from bestpolicy.stopping.rule import Past
+from bestpolicy.stopping.tight import TightTest
+
+SHARES = (0.9, 0.1)  # of the lag's δ: for the bets, for the ellipsoids
+SIZES = 2.0 ** (-np.arange(5) / 2)  # of bets, in terms of the largest
+SIZE_SHARES = np.array([0.25, 0.3, 0.25, 0.12, 0.08])
+BOLDEST = 0.9  # of |τ|R̄
+_SOONEST = 1.5  # the largest bets are best if the end is at this many times the past
+_CAUTION = 0.4  # of |τ|R, as the lag expects it
+_HARD = 256  # rivals that are looked at pair by pair
+_STEPS = 64  # of the grid of ε to a factor of 2
+_FINEST = 64 * 40
+
+
+@dataclass(frozen=True, eq=False)
+class Lag:
+    """What the past fixes.
+
+    Attributes
+    ----------
+    number, started : int
+        Which lag of the run, and after how many samples it began.
+    delta : float
+        δ'.
+    prior : Prior
+        Of Theorem P.
+    policies : PolicyPrior
+    asked : float
+        The ε that is wanted; it is tried beside the grid.
+    theorem : {"I", "UD"}
+        What is said of the samples since.
+    sigma, gamma : arrays (d, d)
+        Σ0 and Γ0 of Theorem UD.
+    bet : float
+        a_L of Theorem UD.
+    """
+
+    number: int
+    started: int
+    delta: float
+    prior: Prior
+    policies: PolicyPrior
+    asked: float = 0.0
+    theorem: str = "I"
+    sigma: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    gamma: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    bet: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as numbers and arrays, for the file of a study."""
+        return vars(self) | {"prior": prior_fields(self.prior), "policies": vars(self.policies)}
+
+    @classmethod
+    def from_dict(cls, known: dict[str, Any]) -> Lag:
+        """Return what `to_dict` has written."""
+        return cls(**(known | {"prior": Prior(**known["prior"]), "policies": PolicyPrior(**known["policies"])}))
+
+
+def prior_fields(prior: Prior) -> dict[str, Any]:
+    """Return what a prior was made of."""
+    return {name: getattr(prior, name) for name in ("base", "capacity", "largest", "shares")}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a look says: the ε that it certifies, and how far it is on the way to the asked one, up to 1."""
+
+    epsilon: float
+    reached: float
+
+
+def on_grid(epsilon: float, limit: float) -> float:
+    """Round ε up to limit·2^(-i/64), which is what looks say; 0 stays, and what is no news is inf."""
+    if not 0 < epsilon < limit:
+        return 0.0 if epsilon <= 0 else inf
+    place = floor(-log2(epsilon / limit) * _STEPS * (1 - 1e-9))
+    return limit * 2.0 ** (-min(place, _FINEST) / _STEPS) if place > 0 else inf
+
+
+class Book:
+    """All batches since a lag, as one policy sees them, and Theorem I's look at them.
+
+    Parameters
+    ----------
+    problem : Problem
+        In accurate coordinates.
+    sampled : array (K, d)
+        Features of the pairs that may be sampled.
+    lag : Lag
+    policy : int array (stages, S)
+    """
+
+    def __init__(self, problem: Problem, sampled: FloatArray, lag: Lag, policy: IntArray) -> None:
+        self.problem, self.sampled, self.lag, self.policy = problem, sampled, lag, policy
+        weight = lag.policies.log_weight(policy)
+        self.negligible = weight < LEAST_LOG_WEIGHT
+        weight = max(weight, LEAST_LOG_WEIGHT)
+        self.nats = -log(SHARES[0] * lag.delta) - weight
+        past = Past(lag.prior, lag.number, lag.started, policy)
+        self.test = TightTest(problem, past, SHARES[1] * lag.delta * exp(weight), SPLIT, inf, policy)
+        self.rivals = Rivals.of(problem, policy)
+        count, stages, dimension = len(self.rivals), problem.stages, problem.dimension
+        self.entries, self.peaks = list[Entry](), list[FloatArray]()
+        self.sizes = np.zeros((len(SIZES), count))
+        self.number, self.functional = np.zeros(count), np.zeros((count, stages, dimension))
+        self.absolute = np.zeros((count, stages))  # Σ|τ|/α
+        self.moments = np.zeros((stages, len(sampled), dimension, dimension) if dimension <= EXACT else 0)
+
+    def enter(self, snapshot: Snapshot, tally: Tally) -> None:
+        """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
+        bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
+        if not bets.possible or not len(self.rivals):
+            return
+        if not self.entries:
+            self.sizes = self._sizes(bets)
+        entry = Entry(bets, tally)
+        number, functional = entry.earned()
+        self.number += number
+        self.functional += functional
+        peak = np.empty(len(self.rivals))
+        for some in bets.pieces():
+            stakes = np.abs(bets.stakes(some))
+            peak[some] = stakes.max(axis=(1, 2))
+            self.absolute[some] += np.einsum("jhk,hk->jh", stakes, entry.tally.pulls)
+        self.entries.append(entry)
+        self.peaks.append(peak)
+        if self.moments.size:
+            self.moments[:, bets.used] += entry.moments()
+
+    def _sizes(self, bets: Bets) -> FloatArray:
+        """α of every size and rival, from what is known at the lag."""
+        largest = np.sqrt(2 * (self.nats + 1.5) * bets.spread / (_SOONEST * self.lag.started))
+        up, down = bets.expected_reach()
+        for some in bets.pieces():
+            stakes = bets.stakes(some)
+            reach = (np.abs(stakes) * np.where(stakes > 0, up, down)).max(axis=(1, 2))
+            largest[some] = np.minimum(largest[some], _CAUTION / np.maximum(reach, 1e-300))
+        sizes: FloatArray = SIZES[:, None] * largest
+        return sizes
+
+    @one_thread()
+    def look(self, fresh: Evidence) -> Outcome:
+        """Return the ε that the samples since the lag certify for the policy; inf if they say nothing."""
+        if not len(self.rivals):
+            return Outcome(0.0, 1.0)
+        around = Surroundings.of(self.test, fresh) if self.entries and not self.negligible else None
+        if around is None:
+            return Outcome(inf, 0.0)
+        evidence = _Evidence(self, around)
+        limit = float(self.problem.value_limits[0])
+
+        def refuted(epsilon: float) -> bool:
+            return bool((evidence.at(epsilon / limit) >= self.nats).all())
+
+        if refuted(0.0):
+            return Outcome(0.0, 1.0)
+        low, high = 0, _FINEST  # grid points limit·2^(-i/64): the first one is trivial, the last one is not reached
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if refuted(limit * 2.0 ** (-middle / _STEPS)) else (low, middle)
+        epsilon, asked = limit * 2.0 ** (-low / _STEPS) if low else inf, self.lag.asked
+        if 0 < asked < epsilon and refuted(asked):
+            epsilon = asked
+        least = float(evidence.at(asked / limit).min()) / self.nats
+        return Outcome(epsilon, min(1.0, max(0.0, float(steady(np.array(least))))))
+
+
+class _Evidence:
+    """The left side of (1) for all rivals, as a function of the excess."""
+
+    def __init__(self, book: Book, around: Surroundings) -> None:
+        problem, rivals, propagation = book.problem, book.rivals, around.propagation
+        self.start = around.gaps[rivals.place] - around.rounding.margins[rivals.place]
+        unit = (problem.dimension + problem.states + len(book.sampled) + 1000) * EPS * (1 + problem.value_limits[0])
+        here = book.number + np.einsum("jhd,hd->j", book.functional, propagation.parameters)
+        here = here - book.absolute @ (around.rounding.equations + unit)
+        directions = propagation.directions(rivals.stage, rivals.differences)
+        spreads = [Spread.of(entry, around) for entry in book.entries]
+        answered = propagation.answered(book.functional)
+        self.easy = _Side(
+            book.sizes * here - _easy_costs(book, spreads),
+            [[LeastLinear(metric, directions, answered) for metric in around.metrics]],
+            book.sizes,
+        )
+        first = self.easy.at(self.start)
+        order = np.argsort(steady(np.where(np.isfinite(first), first, np.copysign(1e300, first))), kind="stable")
+        hard = np.sort(order[:_HARD])
+        costs, gradients = _hard_costs(book, spreads, around, hard)
+        self.hard, scales = hard, []
+        for size, slopes in zip(book.sizes[:, hard, None, None], gradients, strict=True):
+            shifted = propagation.answered(size * book.functional[hard] - propagation.preceding(slopes))
+            scales.append([LeastLinear(metric, directions[hard], shifted) for metric in around.metrics])
+        self.close = _Side(book.sizes[:, hard] * here[hard] - costs, scales, np.ones((len(SIZES), len(hard))))
+
+    def at(self, excess: float) -> FloatArray:
+        """(J,)."""
+        found = self.easy.at(self.start + excess)
+        found[self.hard] = np.maximum(found[self.hard], self.close.at(self.start[self.hard] + excess))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Levels (sizes, J) without the functional, and least functionals: of every size, or one that is multiplied."""
+
+    levels: FloatArray
+    least: list[list[LeastLinear]]
+    factors: FloatArray
+
+    def at(self, start: FloatArray) -> FloatArray:
+        best = [np.max([each.over(start) for each in scale], axis=0) for scale in self.least]
+        empty = np.isposinf(best[0])
+        finite = np.where(empty, 0.0, np.array(best))
+        found = np.logaddexp.reduce(np.log(SIZE_SHARES)[:, None] + self.levels + self.factors * finite, axis=0)
+        found = np.where(empty, inf, found)
+        return np.where(np.isnan(found), -inf, found)
+
+
+class LeastLinear:
+    """The least ℓᵀx over xᵀM⁻¹x ≤ 1 and yᵀx ≥ t, for many (y, ℓ) at once.
+
+    Parameters
+    ----------
+    metric : array (stages, d, d)
+        M.
+    directions, functionals : arrays (n, stages, d)
+        y and ℓ.
+    """
+
+    def __init__(self, metric: FloatArray, directions: FloatArray, functionals: FloatArray) -> None:
+        along = np.einsum("jhd,hde->jhe", directions, metric, optimize=True)
+        self.width = np.sqrt(np.maximum(np.einsum("jhd,jhd->j", along, directions), 1e-300))
+        self.slope = np.einsum("jhd,jhd->j", along, functionals) / self.width**2
+        rest = functionals - self.slope[:, None, None] * directions
+        across = np.einsum("jhd,jhd->j", np.einsum("jhd,hde->jhe", rest, metric, optimize=True), rest)
+        self.across = np.sqrt(np.clip(across, 0.0, None)) * (1 + 1e-9)
+        self.length = np.sqrt(self.across**2 + (self.slope * self.width) ** 2)
+        self.free = -self.slope * self.width**2 / np.maximum(self.length, 1e-300)  # yᵀx where nothing is asked of it
+
+    def over(self, start: FloatArray) -> FloatArray:
+        """For t (n,); +inf where no x has yᵀx ≥ t."""
+        rest = np.sqrt(np.clip(1 - (start / self.width) ** 2, 0.0, None))
+        bound = np.where(start <= self.free, -self.length, self.slope * start - self.across * rest)
+        return np.where(start > self.width, inf, bound)
+
+
+def above_psi(x: FloatArray) -> FloatArray:
+    """1/2 + x/3 + x²/(4(1-x)) ≥ ψ(x) for x < 0.9; inf beyond."""
+    inside = np.minimum(x, BOLDEST)
+    return np.where(x < BOLDEST, 0.5 + inside / 3 + inside**2 / (4 * (1 - inside)), inf)
+
+
+def _easy_costs(book: Book, spreads: list[Spread]) -> FloatArray:
+    """Bounds on Σψτ²Σζ(ξ)² over C for every size and rival, (sizes, J), by quadratic forms alone."""
+    boldest = np.zeros(len(book.rivals))
+    plain, drift = np.zeros(len(book.rivals)), np.zeros(len(book.rivals))
+    everyone = np.arange(len(book.rivals))
+    for spread, peak in zip(spreads, book.peaks, strict=True):
+        bets = spread.entry.bets
+        boldest = np.maximum(boldest, peak * max(spread.up.max(), spread.down.max()))
+        directions = bets.directions(everyone)
+        for total, numbers in ((plain, spread.squares), (drift, spread.drifts)):
+            form = (bets.sampled.T[None] * (numbers / bets.variances**2)[:, None, :]) @ bets.sampled
+            total += np.einsum("jhd,jhd->j", np.einsum("jhd,hde->jhe", directions, form, optimize=True), directions)
+    roots = np.sqrt(np.clip(plain, 0.0, None)) + np.sqrt(np.clip(drift, 0.0, None))
+    factor = above_psi(book.sizes * boldest)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(factor), factor * (book.sizes * roots) ** 2 * (1 + 1e-9), inf)
+
+
+def _hard_costs(
+    book: Book, spreads: list[Spread], around: Surroundings, hard: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """The same for some rivals, pair by pair, (sizes, n), but for the gradient, (sizes, n, stages, d)."""
+    sizes, gamma = book.sizes[:, hard], book.problem.continuation
+    stages, dimension = book.problem.stages, book.problem.dimension
+    costs, gradients = np.zeros(sizes.shape), np.zeros((*sizes.shape, stages, dimension))
+    shape = (stages, len(book.sampled))
+    exact = bool(book.moments.size)
+    drifts = largest_drifts(book.moments, around, gamma) if exact else np.zeros(shape)
+    boldest, largest = np.zeros(len(hard)), np.zeros((len(hard), *shape))
+    for spread in spreads:
+        bets = spread.entry.bets
+        stakes = bets.stakes(hard)
+        reach = np.where(stakes > 0, spread.up, spread.down)
+        np.abs(stakes, out=stakes)
+        reach *= stakes
+        stakes *= stakes
+        top = reach.max(axis=(1, 2))
+        boldest = np.maximum(boldest, top)
+        largest[:, :, bets.used] = np.maximum(largest[:, :, bets.used], stakes)
+        if not exact:
+            drifts[:, bets.used] += spread.drifts
+        rest = sizes / (4 * (1 - np.minimum(sizes * top, BOLDEST)))
+        for factor in (0.5 * sizes**2, sizes**3 / 3, sizes**3 * rest):
+            costs += factor * np.einsum("jhk,hk->j", stakes, spread.squares)
+            slopes = np.einsum("jhk,hkd->jhd", stakes, spread.slopes, optimize=True)
+            gradients += factor[:, :, None, None] * slopes
+            stakes *= reach
+    factor = above_psi(sizes * boldest)
+    drifted = np.where(np.isfinite(factor), factor, 0.0) * sizes**2 * np.einsum("jhk,hk->j", largest, drifts)
+    return np.where(np.isfinite(factor), (costs + drifted) * (1 + 1e-9), inf), gradients

@@ -1,0 +1,274 @@
+"""Theorem UD: the loss of a policy is one number, in one direction that nobody knows. Discounted problems, ε > 0.
+
+*Setting.* Words and letters are those of `bets` and `theorem_i`; g = γ. Pairs k = (s,a), c_k = φ_k - φ(s,π(s)), 0
+at the pairs of π. |u|_A = √(uᵀAu).
+
+**What a lag fixes**, beside what it does for Theorem I: shares SHARES of its δ' for the events below, a matrix Σ0 >
+0, the sizes s_m of bets with their shares q_m, a matrix Γ0 > 0 and a number a_L > 0. For a batch the snapshot and
+the planned counts n_k fix vectors
+
+    T_k = J̃G⁻¹φ_k/ṽ_k,        q_k = n(Σ_k n_k φ_kφ_kᵀ)⁻¹φ_k,  n = Σ_k n_k,        so that Σ_k n_k q_kφ_kᵀ = nI.
+
+Batches that do not come in full, or whose plan does not determine the second, do not count for q: that is no matter of
+their outcomes.
+
+**Sums** over the samples since the lag: b = ΣTr, B = ΣT(φ - gφ_π(S'))ᵀ, N their number, and over those that count for q
+m̃ᵀ = (1/n)Σ 1{S'}qᵀ (S, d), Q_L = Σqqᵀ, n their number.
+
+**The look.** C = {ξ̂ + x: xᵀM⁻¹x ≤ 1} is Theorem P's set, R̄ the ranges, z̄_k a bound on Σζ(ξ)² over C by batch and
+pair: (√Σζ(ξ̂)² + √drift)² (Minkowski). Sizes with x_k = s_m|T_k|_{Σ0⁻¹}R̄_k ≥ 0.9 are left out. With Q =
+Σψ(x_k)z̄_kT_kT_kᵀ, l = log 1/(SHARES[0]δ'q(π)q_m), Q̃ = Σ0^-½QΣ0^-½, D = I - B/N, ξ̃ = ξ̂ - (Bξ̂ - b)/N and any c >
+0
+
+    Σ_t = (1+c) Σ0^½[((l/s)I + sQ̃)/N]²Σ0^½ + (1+1/c) DMDᵀ,        gain_k = c_kᵀξ̃ + |c_k|_{Σ_t},
+    w_k = |[(l_L/a_L)I + (a_L/2)Γ0^-½Q_LΓ0^-½]Γ0^½φ_k|/n,          l_L = S log 2 + log 1/(SHARES[2]δ'q(π)),
+
+and any function Z with its residual res = max_k [gain_k + g(φ_kᵀm̃ᵀZ + w_k span(Z)/2) - Z(s_k)]:
+
+    ε = max(0, max_s Z(s) + res/(1-g)),        ε = 0 if no gain is positive.
+
+**Theorem UD.** Given the past of the lag, with probability at least 1 - δ', at all times and for all policies max_s
+(V* - V^π)(s) ≤ ε, whatever m, c and Z are chosen at the look.
+
+*Proof.* Fix π. D* = V* - V^π, a state s0 at which it is largest, an optimal policy and its discounted occupancy occ
+from s0 (in truth) are unknown constants, and so are u = Σ occ_k c_k and v = Σ occ_k φ_k. D*(s0) = Σ occ_k c_kᵀξ^π =
+uᵀξ^π (performance difference); if u = 0 there is no loss.
+
+(i) τ_i = s_m T_iᵀu/|u|_Σ0 is predictable. By Lemma E and Ville's inequality, as in Theorem I, -Σ τη(ξ^π) ≤ log
+1/(SHARES[0]δ'q(π)q_m) + Σψ(|τ|R)τ²ζ² for all m and at all times, but with probability SHARES[0]δ'q(π). On Theorem
+P's event, |τ_k|R ≤ x_k (Cauchy and Schwarz), so the last sum is at most s²uᵀQu/|u|²_Σ0; and -ΣTη(ξ) = Bξ - b. With
+y = Σ0^½u: uᵀ(Bξ^π - b)/N ≤ |y|(l/s + s·yᵀQ̃y/|y|²)/N ≤ |((l/s)I + sQ̃)y|/N. As ξ^π - (Bξ^π - b)/N = ξ̃ + Dx, D*(s0)
+≤ uᵀξ̃ + |Dᵀu|_M + |((l/s)I + sQ̃)y|/N ≤ uᵀξ̃ + |u|_Σt ≤ Σ occ_k gain_k: (√α + √β)² ≤ (1+c)α + (1+1/c)β, and a norm
+of a sum is at most the sum of norms. (ii) For f ∈ {-1,1}^S the noise of f(S') is sub-Gaussian with constant 1, so
+exp(a_L vᵀΣq(p f - f(S'))/|v|_Γ0 - a_L²vᵀQ_Lv/(2|v|²_Γ0)) is a supermartingale; union over f, and Ville's
+inequality: but with probability SHARES[2]δ'q(π), vᵀ(m - m̃)ᵀf ≤ |[(l_L/a_L)I + (a_L/2)Γ0^-½Q_LΓ0^-½]Γ0^½v|/n ≤ Σ
+occ_k w_k, m being the truth, since Σqφᵀ = nI. The convex hull of {-1,1}^S is the cube, and rows of p and φᵀm̃ᵀ both
+sum to 1, so for all Z: Σ occ_k (p_k - φ_kᵀm̃ᵀ)Z ≤ (span Z/2)Σ occ_k w_k. (iii) Σ occ_k gain_k ≤ Σ occ_k [Z(s_k) - g
+p_kZ + res] = Z(s0) + res/(1-g), by (ii) and as occ telescopes under the true kernel and sums to 1/(1-g). Sum over
+π. ∎
+
+(i) and (ii) hold as sums along occ only: nothing may be clipped or chosen pair by pair.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf, log
+
+import numpy as np
+
+from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.reproducible import EPS, one_thread, steady
+from bestpolicy.problem import Problem
+from bestpolicy.samples import Tally
+from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot
+from bestpolicy.stopping.dense.nuisance import EXACT, SPLIT, Spread, Surroundings, largest_drifts
+from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
+from bestpolicy.stopping.dense.theorem_i import BOLDEST, SIZE_SHARES, SIZES, Lag, Outcome, above_psi, on_grid
+from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping.rule import Past
+from bestpolicy.stopping.tight import TightTest
+
+SHARES = (0.85, 0.1, 0.05)  # of the lag's δ: for the bets, for the ellipsoids, for the kernel
+MIXES = (0.05, 0.2, 0.6)  # c
+_SOONEST, _CAUTION = 1.5, 0.4  # as in Theorem I
+_WORST_CONDITION = 1e5  # so that Σqφᵀ is nI but for what the margin of w covers
+_IMPROVEMENTS = 12
+
+
+class PathBook:
+    """All batches since a lag, as one policy sees them, and Theorem UD's look at them; parameters as for Theorem I."""
+
+    def __init__(self, problem: Problem, sampled: FloatArray, lag: Lag, policy: IntArray) -> None:
+        self.problem, self.sampled, self.lag, self.policy = problem, sampled, lag, policy
+        weight = lag.policies.log_weight(policy)
+        self.negligible = weight < LEAST_LOG_WEIGHT
+        self.log_share = log(lag.delta) + max(weight, LEAST_LOG_WEIGHT)  # of δ'q(π)
+        past = Past(lag.prior, lag.number, lag.started, policy)
+        self.test = TightTest(problem, past, SHARES[1] * exp(self.log_share), SPLIT, inf, policy)
+        self.rivals = Rivals.of(problem, policy)
+        dimension = problem.dimension
+        values, vectors = np.linalg.eigh(lag.sigma)
+        self.root = (vectors * np.sqrt(values)) @ vectors.T  # Σ0^½
+        self.inverse_root = (vectors / np.sqrt(values)) @ vectors.T
+        self.entries, self.vectors = list[Entry](), list[FloatArray]()
+        self.sizes = np.zeros(len(SIZES))
+        self.rewards, self.features = np.zeros(dimension), np.zeros((dimension, dimension))  # b, B
+        self.count, self.absolute = 0, 0.0
+        self.law, self.law_square = np.zeros((problem.states, dimension)), np.zeros((dimension, dimension))
+        self.law_count = 0
+
+    def enter(self, snapshot: Snapshot, tally: Tally) -> None:
+        """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
+        self._enter_law(snapshot, tally)
+        bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
+        if not bets.possible or not len(self.rivals):
+            return
+        response = bets.response.moved(np.eye(self.problem.dimension)[None])[0]
+        vectors = (bets.sampled / bets.variances[0][:, None]) @ bets.precision[0] @ response.T  # T (U, d)
+        vectors[bets.shares[0] <= 0] = 0.0
+        lengths = np.sqrt(((vectors @ self.inverse_root) ** 2).sum(axis=1))
+        if not self.entries:
+            reach = float((lengths * np.max(bets.expected_reach(), axis=0)[0]).max())
+            nats = -log(SHARES[0]) - self.log_share
+            largest = np.sqrt(2 * (nats + 1.5) / (_SOONEST * self.lag.started))
+            self.sizes = SIZES * min(largest, _CAUTION / max(reach, 1e-300))
+        entry = Entry(bets, tally)
+        pulls = entry.tally.pulls[0]
+        self.rewards += vectors.T @ entry.tally.reward_sums[0]
+        seen = pulls[:, None] * bets.sampled - self.problem.continuation * entry.following()[0]
+        self.features += vectors.T @ seen
+        self.count += int(pulls.sum())
+        self.absolute += float(pulls @ lengths)
+        self.entries.append(entry)
+        self.vectors.append(vectors)
+
+    def _enter_law(self, snapshot: Snapshot, tally: Tally) -> None:
+        """Count a batch for m̃ and Q_L, if it came in full and its plan determines q."""
+        counts = snapshot.counts[0]
+        gram = (self.sampled.T * counts) @ self.sampled
+        values = np.linalg.eigvalsh(gram)
+        if not np.array_equal(tally.pulls[0], counts) or not values[0] * _WORST_CONDITION > values[-1]:
+            return
+        total = int(counts.sum())
+        weights = total * np.linalg.solve(gram, self.sampled.T).T
+        row, state = np.divmod(tally.cells, tally.shape[2])
+        for coordinate in range(self.problem.dimension):
+            numbers = weights[row, coordinate] * tally.counts
+            self.law[:, coordinate] += np.bincount(state, weights=numbers, minlength=self.problem.states)
+        self.law_square += (weights.T * counts) @ weights
+        self.law_count += total
+
+    @one_thread()
+    def look(self, fresh: Evidence) -> Outcome:
+        """Return the ε that the samples since the lag certify for the policy; inf if they say nothing."""
+        if not len(self.rivals):
+            return Outcome(0.0, 1.0)
+        around = Surroundings.of(self.test, fresh) if self.entries and not self.negligible else None
+        if around is None or not self.law_count:
+            return Outcome(inf, 0.0)
+        gains = self._gains(around)
+        if not gains:
+            return Outcome(inf, 0.0)
+        limit = float(self.problem.value_limits[0])
+        law = self.law / self.law_count
+        widths = self.kernel_widths()
+        epsilon = min(path_bound(self.problem, gain, law, widths) for gain in gains)
+        asked = self.lag.asked
+        reached = asked / epsilon if epsilon > 0 else 1.0
+        stated = asked if epsilon <= asked and asked > 0 else inf
+        return Outcome(min(stated, on_grid(epsilon, limit)), min(1.0, float(steady(np.array(reached)))))
+
+    def kernel_widths(self) -> FloatArray:
+        """w_k of all pairs, (S, A)."""
+        problem = self.problem
+        nats = problem.states * log(2) - log(SHARES[2]) - self.log_share
+        return law_widths(problem, self.lag.gamma, self.lag.bet, nats, self.law_square, self.law_count)
+
+    def _gains(self, around: Surroundings) -> list[FloatArray]:
+        """Gains (S, A) by some choices of m and c, the most promising ones."""
+        problem, rivals = self.problem, self.rivals
+        parameters = around.propagation.parameters[0]
+        moved = parameters - (self.features @ parameters - self.rewards) / self.count  # ξ̃
+        error = np.eye(problem.dimension) - self.features / self.count  # D
+        error = error @ around.propagation.moved(np.eye(problem.dimension)[None])[0]
+        second = min((error @ metric[0] @ error.T for metric in around.metrics), key=lambda form: float(np.trace(form)))
+        beyond = _lengths(second, rivals.differences) ** 2
+        unit = (problem.dimension + problem.states + len(self.sampled) + 1000) * EPS * (1 + problem.value_limits[0])
+        shift = self.absolute / self.count * (around.rounding.equations[0] + unit)
+        room = shift * _lengths(self.lag.sigma, rivals.differences) + around.rounding.margins[rivals.place]
+        centre = rivals.differences @ moved + room
+        found = list[tuple[float, FloatArray]]()
+        for size, share, costs in zip(self.sizes, SIZE_SHARES, self._costs(around), strict=True):
+            if costs is None:
+                continue
+            nats = -log(SHARES[0] * share) - self.log_share
+            inner = (nats / size * np.eye(problem.dimension) + size * costs) / self.count
+            first = ((rivals.differences @ self.root @ inner) ** 2).sum(axis=1)
+            for mix in MIXES:
+                gain = centre + np.sqrt((1 + mix) * first + (1 + 1 / mix) * beyond) * (1 + 1e-9)
+                found.append((float(gain.max()), gain))
+        found.sort(key=lambda each: each[0])
+        gains = []
+        for _, gain in found[:3]:
+            table = np.where(problem.mask, 0.0, -inf)
+            table[rivals.state, rivals.action] = gain
+            gains.append(table)
+        return gains
+
+    def _costs(self, around: Surroundings) -> list[FloatArray | None]:
+        """Q̃ of every size; None if it is too bold."""
+        sizes = self.sizes
+        costs: list[FloatArray | None] = [np.zeros(self.root.shape) for _ in sizes]
+        for entry, vectors in zip(self.entries, self.vectors, strict=True):
+            spread = Spread.of(entry, around)
+            drifts = spread.drifts[0]
+            if self.problem.dimension <= EXACT:
+                drifts = np.minimum(drifts, largest_drifts(entry.moments(), around, self.problem.continuation)[0])
+            squares = (np.sqrt(spread.squares[0]) + np.sqrt(drifts)) ** 2 * (1 + 1e-9)
+            whitened = vectors @ self.inverse_root
+            reach = np.sqrt((whitened**2).sum(axis=1)) * np.maximum(spread.up[0], spread.down[0])
+            for place, size in enumerate(sizes):
+                cost = costs[place]
+                if cost is None or size * reach.max() >= BOLDEST:
+                    costs[place] = None
+                    continue
+                cost += (whitened.T * (above_psi(size * reach) * squares)) @ whitened
+        return costs
+
+
+def law_widths(
+    problem: Problem, gamma: FloatArray, bet: float, nats: float, square: FloatArray, count: float
+) -> FloatArray:
+    """w_k of all pairs, (S, A), for Γ0, a_L, l_L, Q_L and n."""
+    values, vectors = np.linalg.eigh(gamma)
+    root, inverse = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
+    inner = nats / bet * np.eye(len(gamma)) + bet / 2 * (inverse @ square @ inverse)
+    rows = problem.features.reshape(-1, problem.dimension) @ root @ inner / count
+    widths: FloatArray = np.sqrt((rows**2).sum(axis=1)).reshape(problem.mask.shape) * (1 + 1e-8)
+    return widths
+
+
+def _lengths(form: FloatArray, rows: FloatArray) -> FloatArray:
+    lengths: FloatArray = np.sqrt(np.clip(((rows @ form) * rows).sum(axis=1), 0.0, None))
+    return lengths
+
+
+def path_bound(problem: Problem, gains: FloatArray, law: FloatArray, widths: FloatArray) -> float:
+    """The least of max Z + res/(1-g) over functions Z that planning finds, and not below 0.
+
+    Parameters
+    ----------
+    problem : Problem
+    gains, widths : arrays (S, A)
+        gain_k (0 at the pairs of π, -inf where an action is not allowed) and w_k.
+    law : array (S, d)
+        m̃.
+    """
+    gamma, states = problem.continuation, np.arange(problem.states)
+    if gains.max() <= 0:
+        return 0.0
+    values, best = np.zeros(problem.states), inf
+    limit = float(problem.value_limits[0])
+    for _ in range(_IMPROVEMENTS):
+        middle, half = (values.max() + values.min()) / 2, float(np.ptp(values)) / 2
+        ahead = problem.features @ (law.T @ (values - middle)) + middle
+        backed_up = gains + gamma * (ahead + widths * half)
+        residual = float((backed_up - values[:, None]).max()) + 1e-12 * limit
+        best = min(best, float(values.max()) + residual / (1 - gamma))
+        actions = backed_up.argmax(axis=1)
+        chosen = problem.features[states, actions]
+        fixed = gains[states, actions] + gamma * widths[states, actions] * half
+        try:
+            linked = np.linalg.solve(np.eye(len(law.T)) - gamma * (law.T @ chosen), law.T @ fixed)
+        except np.linalg.LinAlgError:
+            break
+        improved = fixed + gamma * (chosen @ linked)
+        if not np.isfinite(improved).all() or np.abs(improved).max() > 10 * limit:
+            break
+        if np.abs(improved - values).max() <= 1e-9 * limit:
+            break
+        values = improved
+    return max(best, 0.0) * (1 + 1e-9)
+
+
+__all__ = ["SHARES", "PathBook", "law_widths", "path_bound"]

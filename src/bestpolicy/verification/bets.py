@@ -1,0 +1,235 @@
+"""Batches of a certificate of Theorem I or UD as a policy sees them: what was bet, and what came of it.
+
+For a policy π and a parameter ξ of its values V_ξ(s) = φ(s,π(s))ᵀξ a sample (pair k, reward r, next state s') has
+the noise η(ξ) = r + γV_ξ(s') - φ_kᵀξ (V of the next stage; γ = 1 in episodes), of mean 0 at the true ξ. Before a
+batch were fixed: θ̃, K̃ (for μ̃ᵀΦ_π, a d×d matrix a stage), variances ṽ and shares w of pairs, counts n. From these
+follow
+
+- the response y = J̃ᵀc to a difference c of features, J̃ = (I - γK̃)⁻¹, or the products of the K̃ of later stages;
+- G = Σ_k w_k φ_kφ_kᵀ/ṽ_k; stakes per unit (yᵀG⁻¹φ_k/ṽ_k)/(yᵀG⁻¹y), only at pairs with a share;
+- centres m_k(ξ) = r̃_k + γf_kᵀξ, r̃ = φᵀθ̃ within [0, 1], f_k = K̃ᵀφ_k; ζ(ξ) = r + γV_ξ(s') - m_k(ξ).
+
+*What the policy's surroundings say.* Theorem P's ellipsoids confine ξ - ξ̂ to {Jx: xᵀM⁻¹x ≤ 1}; A is a root of the
+smallest of them for functionals of ξ at the next stage. So V(s) is known up to ‖(φ(s,π(s)) - φ̄)ᵀA‖ and a common
+constant, ranges of ζ follow, over all states; and Σζ(ξ)² is Σζ(ξ̂)² plus a gradient times Jx plus at most
+γ²λ_max(AᵀSA), S = Σ(φ_π(s') - f)(…)ᵀ, or the trace of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bestpolicy.verification.case import Case, Samples
+from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
+from bestpolicy.verification.regression import Response
+from bestpolicy.verification.rounding import dominating
+from bestpolicy.verification.tight import Rounds
+
+FIELDS = "theta links variances shares planned cells counts rewards squares"
+EIGENVALUES = 40  # dimension up to which largest eigenvalues are computed
+_WORST = 1e9
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """Where the parameter of the policy's values lies."""
+
+    response: Response
+    matrices: Floats  # (m, stages, d, d)
+    root: Floats  # (stages, d, d), for functionals of ξ at the next stage
+    widths: Floats  # (stages, S), of values at the next stage
+    room: Floats  # (stages,), what rounding adds to such widths
+
+    @classmethod
+    def of(cls, rounds: Rounds) -> Around:
+        """Take the last ellipsoids of Theorem P."""
+        response, case = rounds.response, rounds.case
+        matrices = dominating(rounds.ellipsoids, response.r)
+        carried = response.carried(matrices)
+        seen = response.links[0] @ carried @ response.links[0].T if case.horizon is None else carried
+        best = carried[int(np.trace(seen, axis1=2, axis2=3).sum(axis=1).argmin())]
+        values, vectors = np.linalg.eigh(best)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        if case.horizon is None:
+            root = response.links[0] @ root
+        root, ahead = case.following(root), case.following(response.played)
+        room = case.following(rounds.value_errors)
+        widths = np.linalg.norm((ahead - ahead.mean(axis=1, keepdims=True)) @ root, axis=2) + room[:, None]
+        return cls(response, matrices, root, widths, room)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One batch: what was fixed before it, and sums over its samples by stage and pair."""
+
+    case: Case
+    rows: Floats  # (K, d)
+    played: Floats  # (stages, S, d) of the next stage
+    theta: Floats
+    links: Floats
+    variances: Floats
+    shares: Floats
+    planned: Ints
+    counts: Floats  # (stages, K, S)
+    rewards: Floats
+    squares: Floats
+
+    @classmethod
+    def read(cls, node: Node, case: Case, samples: Samples, rows: Floats, played: Floats) -> Batch:
+        """Read a batch; its sums are checked by those of all batches together."""
+        node.only(*FIELDS.split())
+        stages, pairs, dimension = case.stages, len(samples.pairs), rows.shape[1]
+        shape = (stages, pairs, len(case.features))
+        theta, links = (
+            node.array("theta", "f", (stages, dimension)),
+            node.array("links", "f", (stages, *[dimension] * 2)),
+        )
+        variances, shares = (node.array(name, "f", shape[:2]) for name in ("variances", "shares"))
+        planned = node.array("planned", "i", shape[:2])
+        if not (variances > 0).all() or (shares < 0).any() or (planned < 0).any():
+            raise Rejected("variances of a batch must be positive, shares and counts must not be negative")
+        cells, number = node.array("cells", "i", (None,)), node.array("counts", "i", (None,))
+        earned = node.array("rewards", "f", (len(cells),))
+        size = shape[0] * shape[1] * shape[2]
+        if len(number) != len(cells) or (np.diff(cells) <= 0).any() or (cells < 0).any() or (cells >= size).any():
+            raise Rejected("the cells of a batch are not strictly increasing indices")
+        if (number < 1).any():
+            raise Rejected("a count of a batch is not positive")
+        counts, rewards = np.zeros(size), np.zeros(size)
+        counts[cells], rewards[cells] = number, earned
+        squares = node.array("squares", "f", shape[:2])
+        return cls(
+            case,
+            rows,
+            played,
+            theta,
+            links,
+            variances,
+            shares,
+            planned,
+            counts.reshape(shape),
+            rewards.reshape(shape),
+            squares,
+        )
+
+    @cached_property
+    def pulls(self) -> Floats:
+        """Samples by stage and pair."""
+        found: Floats = self.counts.sum(axis=2)
+        return found
+
+    @cached_property
+    def precision(self) -> Floats | None:
+        """G⁻¹, (stages, d, d); None if the plan does not determine it."""
+        grams = np.array(
+            [(self.rows.T * (w / v)) @ self.rows for w, v in zip(self.shares, self.variances, strict=True)]
+        )
+        values = np.linalg.eigvalsh(grams)
+        if not (values[:, 0] * _WORST > values[:, -1]).all():
+            return None
+        found: Floats = np.linalg.inv(grams)
+        return found
+
+    @cached_property
+    def system(self) -> Floats | None:
+        """J̃ of a discounted problem; None if it is not determined."""
+        matrix = np.eye(len(self.links[0])) - self.case.gamma * self.links[0]
+        if not np.linalg.cond(matrix) < 1e10:
+            return None
+        found: Floats = np.linalg.inv(matrix)
+        return found
+
+    @property
+    def usable(self) -> bool:
+        """Whether there are bets on it: a matter of what was fixed, not of what came."""
+        return self.precision is not None and (self.case.horizon is not None or self.system is not None)
+
+    def answers(self, stage: Ints, differences: Floats) -> Floats:
+        """Responses y (J, stages, d) to differences of features (J, d) at stages (J,)."""
+        found = np.zeros((len(stage), self.case.stages, self.rows.shape[1]))
+        found[np.arange(len(stage)), stage] = differences
+        if self.case.horizon is None:
+            assert self.system is not None
+            return found @ self.system
+        for step in range(self.case.stages - 1):
+            found[:, step + 1] += found[:, step] @ self.links[step]
+        return found
+
+    @cached_property
+    def centres(self) -> tuple[Floats, Floats]:
+        """r̃ (stages, K) and f (stages, K, d)."""
+        return np.clip(self.theta @ self.rows.T, 0.0, 1.0), self.rows[None] @ self.links
+
+    def reach(self, high: Floats, low: Floats, below: Floats, above: Floats) -> tuple[Floats, Floats]:
+        """How far ζ may go up and down: from bounds on V (stages,) and on f's part of it (stages, K)."""
+        rewards, gamma = self.centres[0], self.case.gamma
+        up = 1 - rewards + gamma * np.maximum(high[:, None] - below, 0.0)
+        return up, rewards + gamma * np.maximum(above - low[:, None], 0.0)
+
+    def expected_reach(self) -> tuple[Floats, Floats]:
+        """The same as the batch's own estimate has it."""
+        parameters = self.theta.copy()
+        if self.case.horizon is None:
+            assert self.system is not None
+            parameters = (self.system @ self.theta[0])[None]
+        else:
+            for stage in reversed(range(self.case.stages - 1)):
+                parameters[stage] = self.theta[stage] + self.links[stage] @ parameters[stage + 1]
+        after = self.case.following(parameters)
+        values, middle = np.einsum("hsd,hd->hs", self.played, after), np.einsum("hkd,hd->hk", self.centres[1], after)
+        return self.reach(values.max(axis=1), values.min(axis=1), middle, middle)
+
+    def seen(self, around: Around) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """Σζ(ξ̂)², its gradient, ranges up and down, and the drift by traces; by stage and pair."""
+        case, (reward, f) = self.case, self.centres
+        gamma = case.gamma
+        values, after = case.following(around.response.values), case.following(around.response.parameters)
+        mean = self.played.mean(axis=1, keepdims=True)
+        own = np.linalg.norm((f - mean) @ around.root, axis=2) + around.room[:, None]
+        middle = np.einsum("hkd,hd->hk", f, after)
+        high, low = (values + around.widths).max(axis=1), (values - around.widths).min(axis=1)
+        up, down = self.reach(high, low, middle - own, middle + own)
+        moved = gamma * (values[:, None, :] - middle[:, :, None]) - reward[:, :, None]  # ζ without the reward
+        squares = self.squares + (2 * self.rewards * moved + self.counts * moved**2).sum(axis=2)
+        noise = self.rewards + self.counts * moved
+        gradient = 2 * gamma * (noise @ self.played - noise.sum(axis=2)[:, :, None] * f)
+        length = 1 + gamma * (high - low)[:, None]
+        squares = np.maximum(squares, 0.0) + 2e-14 * self.pulls * length**2
+        both = (around.widths[:, None, :] + own[:, :, None]) ** 2
+        drift = gamma**2 * (self.counts * both).sum(axis=2)
+        return squares, gradient, np.maximum(up, 0.05), np.maximum(down, 0.05), drift
+
+    def moments(self) -> Floats:
+        """S, (stages, K, d, d)."""
+        found = np.zeros((*self.pulls.shape, *[self.rows.shape[1]] * 2))
+        for stage, pair in np.argwhere(self.pulls > 0):
+            law = self.counts[stage, pair]
+            some = np.flatnonzero(law)
+            rows = self.played[stage][some] - self.centres[1][stage, pair]
+            found[stage, pair] = (rows.T * law[some]) @ rows
+        return found
+
+
+def require_sum(batches: list[Batch], samples: Samples) -> None:
+    """The batches are all samples of the proof, and no others."""
+    if not batches:
+        raise Rejected("there are no batches")
+    if not np.array_equal(sum(batch.counts for batch in batches), samples.counts):
+        raise Rejected("the batches are not the samples of the proof")
+    for name in ("rewards", "squares"):
+        mine, theirs = sum(getattr(batch, name) for batch in batches), getattr(samples, name)
+        if (np.abs(mine - theirs) > 1e-9 * (1 + np.abs(theirs))).any():
+            raise Rejected(f"the {name} of the batches do not add up to those of the proof")
+        if any((getattr(batch, name) < 0).any() for batch in batches):
+            raise Rejected(f"the {name} of a batch are negative")
+    for batch in batches:
+        if not np.array_equal(batch.pulls, batch.planned):
+            raise Rejected("a batch is not what was planned")
+        sums = batch.rewards.sum(axis=2)
+        least = (batch.rewards**2 / np.maximum(batch.counts, 1)).sum(axis=2)
+        slack = 1e-9 * (1 + batch.pulls)
+        possible = (batch.rewards <= batch.counts * (1 + 1e-9) + 1e-9).all()
+        if not possible or (batch.squares > sums + slack).any() or (batch.squares < least - slack).any():
+            raise Rejected("the rewards of a batch are no sums of rewards in [0, 1]")

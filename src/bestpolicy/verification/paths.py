@@ -1,0 +1,185 @@
+"""Theorem UD, recomputed: what a policy loses along the best path is one number, in one unknown direction. Discounted.
+
+Fixed by the lag: Σ0, Γ0 > 0, a_L > 0, sizes s_m with shares q_m. Fixed before a batch (`bets`): T_k = J̃G⁻¹φ_k/ṽ_k;
+and, from the counts n_k that were planned, q_k = n(Σn_kφ_kφ_kᵀ)⁻¹φ_k, used where the batch came in full. Sums over
+the samples: b = ΣTr, B = ΣT(φ - γφ_π(s'))ᵀ, N; m̃ᵀ = (1/n)Σ1{s'}qᵀ, Q_L = Σqqᵀ, n. With probability at least 1 -
+δ', at all times and for all policies,
+
+    uᵀξ^π ≤ uᵀξ̃ + |u|_Σt  for the one u = Σ occ_k c_k,   Σ occ_k (p_k - φ_kᵀm̃ᵀ)Z ≤ ½ span(Z) Σ occ_k w_k  for all Z,
+
+occ the discounted visits of an optimal policy from the state where most is lost: there the loss is uᵀξ^π. Here ξ̃ =
+ξ̂ - (Bξ̂ - b)/N, Σ_t = (1+c)Σ0^½[((l/s)I + sQ̃)/N]²Σ0^½ + (1+1/c)DMDᵀ, D = I - B/N, Q̃ = Σ0^-½ΣψZ̄TTᵀΣ0^-½, ψ at
+s|T|_{Σ0⁻¹}R < 0.9, Z̄ = (√Σζ(ξ̂)² + √drift)², l = log 1/(0.85δ'q(π)q_m); w_k = |[(l_L/a_L)I +
+(a_L/2)Γ0^-½Q_LΓ0^-½]Γ0^½φ_k|/n, l_L = S log 2 + log 1/(0.05δ'q(π)). (The first by Lemma E and Ville's inequality
+for the direction u, Theorem P with 0.1δ'q(π), and Cauchy and Schwarz; the second by Hoeffding's inequality for each
+f ∈ {-1,1}^S and the direction Σ occ_k φ_k.) So for any Z, with gain_k = c_kᵀξ̃ + |c_k|_Σt,
+
+    V* - V^π ≤ max(0, max Z + res/(1-γ)),   res = max_k [gain_k + γ(φ_kᵀm̃ᵀZ + w_k span(Z)/2) - Z(s_k)],
+
+as occ telescopes under the truth. Any m, c and Z will do; they are searched for here anew.
+"""
+
+from __future__ import annotations
+
+from math import inf, log
+
+import numpy as np
+
+from bestpolicy.verification.bets import EIGENVALUES, Batch
+from bestpolicy.verification.case import Case
+from bestpolicy.verification.claim import Claim
+from bestpolicy.verification.intersection import BOLDEST, SIZE_SHARES, SIZES, Proof
+from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
+from bestpolicy.verification.rounding import EPS, MARGIN
+
+_SHARES = (0.85, 0.1, 0.05)
+_MIXES = (0.05, 0.1, 0.2, 0.35, 0.6)
+_IMPROVEMENTS = 30
+_WORST = 1e5  # condition of the counts of a batch that counts for the kernel
+
+
+def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tuple[float, int, list[str]]:
+    """Return the ε that the samples certify, their number, and what has to be taken on trust."""
+    if case.horizon is not None:
+        raise Rejected("Theorem UD is for discounted problems")
+    read = Proof(case, claim, proof, policy)
+    if not len(read.rivals):
+        return 0.0, read.used, read.trusted
+    dimension = read.model.rows.shape[1]
+    sigma, gamma = (_positive(read.lag, name, dimension) for name in ("sigma", "gamma"))
+    law, widths = _law(read, gamma, read.lag.number("bet", 1e-300, 1e300))
+    best = inf
+    for gains in _gains(read, sigma):
+        best = min(best, _along_paths(read, gains, law, widths))
+    return best, read.used, read.trusted
+
+
+def _positive(node: Node, name: str, dimension: int) -> Floats:
+    matrix = node.array(name, "f", (dimension, dimension))
+    if np.abs(matrix - matrix.T).max() > 1e-9 * np.abs(matrix).max() or not np.linalg.eigvalsh(matrix)[0] > 0:
+        raise Rejected(f"{name!r} of the lag is not positive definite")
+    half: Floats = (matrix + matrix.T) / 2
+    return half
+
+
+def _roots(matrix: Floats) -> tuple[Floats, Floats]:
+    """Symmetric root of a positive definite matrix, and its inverse."""
+    values, vectors = np.linalg.eigh(matrix)
+    return vectors @ np.diag(np.sqrt(values)) @ vectors.T, vectors @ np.diag(1 / np.sqrt(values)) @ vectors.T
+
+
+def _law(read: Proof, gamma: Floats, bet: float) -> tuple[Floats, Floats]:
+    """m̃ (S, d) and w (S, A)."""
+    rows, states = read.model.rows, len(read.case.features)
+    sums, square, count = np.zeros((states, rows.shape[1])), np.zeros(gamma.shape), 0.0
+    for batch in read.batches:
+        planned = batch.planned[0].astype(np.float64)
+        gram = rows.T @ (planned[:, None] * rows)
+        values = np.linalg.eigvalsh(gram)
+        if np.array_equal(batch.pulls[0], planned) and values[0] * _WORST > values[-1]:
+            q = planned.sum() * np.linalg.solve(gram, rows.T).T
+            sums += batch.counts[0].T @ q
+            square += q.T @ (planned[:, None] * q)
+            count += planned.sum()
+    if not count:
+        raise Rejected("no batch tells of the kernel")
+    root, inverse = _roots(gamma)
+    nats = states * log(2) - log(_SHARES[2]) - read.log_share
+    inner = nats / bet * np.eye(len(gamma)) + bet / 2 * inverse @ square @ inverse
+    features = read.model.features
+    widths: Floats = np.linalg.norm(features @ (root @ inner), axis=2) / count * (1 + 1e-9)
+    return sums / count, widths
+
+
+def _gains(read: Proof, sigma: Floats) -> list[Floats]:
+    """Gains (S, A) for every usable size and c."""
+    case, model, count = read.case, read.model, 0.0
+    around, rounds = read.around(_SHARES[1])
+    response, dimension = around.response, model.rows.shape[1]
+    root, inverse = _roots(sigma)
+    rewards, features, absolute = np.zeros(dimension), np.zeros((dimension, dimension)), 0.0
+    sizes: Floats | None = None
+    costs: list[Floats] = []
+    bold = np.zeros(len(SIZES))
+    for batch in read.batches:
+        if not batch.usable:
+            continue
+        vectors, lengths = _vectors(batch, inverse)
+        pulls = batch.pulls[0]
+        if sizes is None:
+            up, down = batch.expected_reach()
+            nats = -log(_SHARES[0]) - read.log_share
+            largest = np.sqrt(2 * (nats + 1.5) / (1.5 * read.started))
+            sizes = SIZES * min(largest, 0.4 / max(float((lengths * np.maximum(up, down)[0]).max()), 1e-300))
+            costs = [np.zeros(sigma.shape) for _ in sizes]
+        rewards += vectors.T @ batch.rewards[0].sum(axis=1)
+        features += vectors.T @ (pulls[:, None] * batch.rows - case.gamma * (batch.counts[0] @ batch.played[0]))
+        count += pulls.sum()
+        absolute += float(pulls @ lengths)
+        squares, _, up, down, drift = (each[0] for each in batch.seen(around))
+        if dimension <= EIGENVALUES:
+            shapes = around.root[0].T @ batch.moments()[0] @ around.root[0]
+            drift = np.minimum(drift, case.gamma**2 * np.maximum(np.linalg.eigvalsh(shapes)[:, -1], 0.0))
+        bound = (np.sqrt(squares) + np.sqrt(drift)) ** 2
+        reach = lengths * np.maximum(up, down)
+        bold = np.maximum(bold, sizes * reach.max())
+        white = vectors @ inverse
+        for cost, size in zip(costs, sizes, strict=True):
+            x = np.minimum(size * reach, BOLDEST)
+            psi = 0.5 + x / 3 + x**2 / (4 * (1 - x))
+            cost += white.T @ ((psi * bound)[:, None] * white)
+    if sizes is None:
+        raise Rejected("no batch was bet on")
+    centre = response.parameters[0] - (features @ response.parameters[0] - rewards) / count
+    error = (np.eye(dimension) - features / count) @ response.links[0]
+    second = min((error @ matrix[0] @ error.T for matrix in around.matrices), key=lambda form: float(np.trace(form)))
+    c = read.differences
+    beyond = np.maximum(((c @ second) * c).sum(axis=1), 0.0)
+    unit = (dimension + len(case.features) + len(model.rows)) * EPS * (1 + case.limits[0])
+    shift = absolute / count * (response.equation_rounding[0] + MARGIN * unit)
+    state, action = read.rivals[:, 1], read.rivals[:, 2]
+    room = shift * np.linalg.norm(c @ root, axis=1) + rounds.margins[0][state, action]
+    found = []
+    for size, share, cost, top in zip(sizes, SIZE_SHARES, costs, bold, strict=True):
+        if top >= BOLDEST:
+            continue
+        nats = -log(_SHARES[0] * share) - read.log_share
+        inner = (nats / size * np.eye(dimension) + size * cost) / count
+        first = ((c @ root @ inner) ** 2).sum(axis=1)
+        for mix in _MIXES:
+            gains = np.where(case.mask, 0.0, -inf)
+            gains[state, action] = c @ centre + room + np.sqrt((1 + mix) * first + (1 + 1 / mix) * beyond)
+            found.append(gains)
+    return found
+
+
+def _vectors(batch: Batch, inverse: Floats) -> tuple[Floats, Floats]:
+    """T (K, d), and their lengths in Σ0⁻¹."""
+    assert batch.precision is not None
+    assert batch.system is not None
+    vectors = np.einsum("de,ef,kf->kd", batch.system, batch.precision[0], batch.rows, optimize=True)
+    vectors = np.where(batch.shares[0][:, None] > 0, vectors / batch.variances[0][:, None], 0.0)
+    return vectors, np.linalg.norm(vectors @ inverse, axis=1)
+
+
+def _along_paths(read: Proof, gains: Floats, law: Floats, widths: Floats) -> float:
+    """The least bound over the functions that policy iteration passes."""
+    case, features = read.case, read.model.features
+    if gains.max() <= 0:
+        return 0.0
+    gamma, states = case.gamma, np.arange(len(features))
+    values, best = np.zeros(len(features)), inf
+    for _ in range(_IMPROVEMENTS):
+        half, middle = np.ptp(values) / 2, (values.max() + values.min()) / 2
+        backed = gains + gamma * (features @ (law.T @ (values - middle)) + middle + widths * half)
+        rest = float((backed - values[:, None]).max()) + 1e-13 * case.limits[0]
+        best = min(best, float(values.max()) + rest / (1 - gamma))
+        chosen = backed.argmax(axis=1)
+        played, fixed = features[states, chosen], gains[states, chosen] + gamma * widths[states, chosen] * half
+        system = np.eye(law.shape[1]) - gamma * (law.T @ played)
+        if not np.linalg.cond(system) < 1e12:
+            break
+        values = fixed + gamma * played @ np.linalg.solve(system, law.T @ fixed)
+        if not np.abs(values).max() < 100 * case.limits[0]:
+            break
+    return max(best, 0.0)

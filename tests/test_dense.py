@@ -1,0 +1,389 @@
+"""Theorems I and UD: sums against single samples, the infimum against search, bets at the truth, traps, coverage."""
+
+import itertools
+from dataclasses import replace
+from math import inf, log
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+import bestpolicy as bp
+from bestpolicy.algorithms.dense_plan import Knowledge
+from bestpolicy.algorithms.protocol import Remembered, Task
+from bestpolicy.algorithms.sharp import by_table
+from bestpolicy.algorithms.sharp_dense import DenseCourse, Running
+from bestpolicy.design import g_optimal_design
+from bestpolicy.samples import Pulls
+from bestpolicy.stopping.dense import theorem_i
+from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals
+from bestpolicy.stopping.dense.policies import PolicyPrior
+from bestpolicy.stopping.dense.theorem_i import SIZE_SHARES, Book, Lag, LeastLinear, Outcome, above_psi, on_grid
+from bestpolicy.stopping.dense.theorem_ud import PathBook, law_widths, path_bound
+from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping.lemmas.betting import psi
+from bestpolicy.stopping.rounding import coordinates_of
+from tests.models import random_mdp, tabular_mdp
+
+DISCOUNTED = random_mdp(3, states=5, actions=2, dimension=4, discount=0.6)
+EPISODIC = random_mdp(4, states=4, actions=2, dimension=3, horizon=3)
+
+
+class Lagged:
+    """A pilot, a lag, and batches with the snapshots before them; bets are on the rivals of the best policy by then."""
+
+    def __init__(self, mdp, seed, pilot=120, batches=(40, 60, 90), delta=0.2):
+        self.mdp, self.rng = mdp, np.random.default_rng(seed)
+        self.problem = problem = coordinates_of(mdp.problem).problem
+        self.pairs, self.sampled = problem.pairs, problem.pair_features
+        design = g_optimal_design(self.sampled, tolerance=1e-2)
+        self.shares = np.full((problem.stages, len(self.pairs)), 0.02)
+        self.shares[:, design.indices] += design.weights
+        self.shares /= self.shares.sum()
+        self.evidence = Evidence.empty(problem, self.pairs).add(self.draw(pilot))
+        known = self.known()
+        self.lag = Lag(1, pilot, delta, known.ellipsoids(0.1 * delta), known.policies())
+        if problem.horizon is None:
+            paths = known.paths(self.shares, 0.05 * delta)
+            self.lag = replace(self.lag, sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
+        self.running = Running(self.lag, Evidence.empty(problem, self.pairs))
+        for size in batches:
+            self.batch(size)
+
+    def counts(self, samples):
+        return np.maximum(np.rint(self.shares * samples), 1).astype(np.int64)
+
+    def draw(self, samples):
+        return bp.ExactSimulator(self.mdp).sample(Pulls(self.pairs, self.counts(samples)), self.rng)
+
+    def known(self):
+        return Knowledge(self.problem, self.evidence, self.shares, 5.0, 0.0)
+
+    def batch(self, samples):
+        snapshot = self.known().snapshot(self.shares, self.counts(samples))
+        tally = self.draw(samples)
+        self.evidence = self.evidence.add(tally)
+        self.running.add(snapshot, tally, np.ones(self.shares.shape))
+
+    def book(self, policy=None):
+        return self.running.book(self.problem, self.sampled, self.lag.policies.favourite if policy is None else policy)
+
+    def truth(self, policy):
+        """ξ^π (stages, d) and V^π (stages, S), and both as the stages that follow have them."""
+        mdp, problem = self.mdp, self.problem
+        values = np.atleast_2d(mdp.evaluate(policy if problem.horizon else policy[0]).values)
+        ahead = values if problem.horizon is None else np.vstack([values[1:], np.zeros(problem.states)])
+        theta, mu = np.atleast_2d(mdp.theta), np.reshape(mdp.mu, (problem.stages, problem.states, -1))
+        xi = theta + problem.continuation * np.einsum("hsd,hs->hd", mu, ahead)
+        after = xi if problem.horizon is None else np.vstack([xi[1:], np.zeros(problem.dimension)])
+        return xi, ahead, after
+
+
+def exponents(book, truth):
+    """log Z of every size and rival at the truth, with the true ranges; -inf if a bet is too bold."""
+    xi, ahead, after = truth
+    total = book.sizes * (book.number + np.einsum("jhd,hd->j", book.functional, xi))
+    for entry in book.entries:
+        stakes = entry.bets.stakes(np.arange(len(book.rivals)))
+        middle = np.einsum("hkd,hd->hk", entry.bets.means, after)
+        up, down = entry.bets.reach(ahead.max(axis=1), ahead.min(axis=1), np.stack([middle, middle]))
+        squares, _ = entry.squares(ahead, after)
+        for m, size in enumerate(book.sizes):
+            tau = size[:, None, None] * stakes
+            cost = psi(np.abs(tau) * np.where(tau > 0, up, down)) * tau**2 * squares
+            total[m] -= np.where(squares > 0, cost, 0.0).sum(axis=(1, 2))
+    return total
+
+
+def rewarding_next_state(mdp, rng, pair, count):
+    """Rewards that are what the next state says: R and S' depend on one another."""
+    probabilities = mdp.problem.pair_features[pair] @ np.reshape(mdp.mu, (mdp.problem.states, -1)).T
+    states = rng.choice(mdp.problem.states, size=count, p=probabilities / probabilities.sum())
+    return states, (states % 2).astype(float)
+
+
+def test_sums_by_pair_are_sums_over_samples():
+    one = Lagged(DISCOUNTED, 0, batches=())
+    problem, rng = one.problem, np.random.default_rng(1)
+    snapshot = one.known().snapshot(one.shares, one.counts(50))
+    pair = np.repeat(np.arange(len(one.pairs)), one.counts(50)[0])
+    drawn = [rewarding_next_state(DISCOUNTED, rng, k, 1) for k in pair]
+    states, rewards = (np.concatenate([d[i] for d in drawn]) for i in (0, 1))
+    s, a = np.divmod(one.pairs[pair], problem.actions)
+    tally = bp.Tally.from_samples(problem, s, a, rewards, states)
+    policy = one.lag.policies.favourite
+    rivals = Rivals.of(problem, policy)
+    bets = Bets(problem, rivals, policy, snapshot, one.sampled)
+    entry = Entry(bets, tally.at(one.pairs))
+    xi = rng.normal(size=(1, problem.dimension))
+    values = problem.features[np.arange(problem.states), policy[0]] @ xi[0]
+    gamma, stakes = problem.continuation, bets.stakes(np.arange(len(rivals)))[:, 0]
+    eta = rewards + gamma * values[states] - one.sampled[pair] @ xi[0]
+    number, functional = entry.earned()
+    np.testing.assert_allclose(
+        number + functional[:, 0] @ xi[0], [-(row[pair] * eta).sum() for row in stakes], rtol=1e-9, atol=1e-9
+    )
+    zeta = rewards - bets.rewards[0, pair] + gamma * (values[states] - bets.means[0, pair] @ xi[0])
+    squares, slopes = entry.squares(values[None], xi)
+    np.testing.assert_allclose(squares[0], np.bincount(pair, zeta**2, len(one.pairs)), rtol=1e-9)
+    step = 1e-6 * rng.normal(size=(1, problem.dimension))
+    moved, _ = entry.squares(values[None] + (problem.features[np.arange(5), policy[0]] @ step[0])[None], xi + step)
+    np.testing.assert_allclose(moved - squares, slopes @ step[0], rtol=1e-3, atol=1e-9)
+    rows = problem.features[np.arange(5), policy[0]][states] - bets.means[0, pair]
+    expected = np.array([rows[pair == k].T @ rows[pair == k] for k in range(len(one.pairs))])
+    np.testing.assert_allclose(entry.moments()[0], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_least_functional_is_that_of_a_search(seed):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(2, 3, 3))
+    y, ell = rng.normal(size=(2, 1, 2, 3))
+    least = LeastLinear(root @ root.swapaxes(1, 2), y, ell)
+    points = rng.normal(size=(100_000, 2, 3))
+    points /= np.sqrt((points**2).sum(axis=(1, 2), keepdims=True))
+    x = np.einsum("hde,nhe->nhd", root, points)
+    along, value = np.einsum("nhd,hd->n", x, y[0]), np.einsum("nhd,hd->n", x, ell[0])
+    for share in (-2.0, -0.5, 0.0, 0.5, 0.9):
+        start = share * least.width
+        found = float(least.over(start)[0])
+        allowed = value[along >= start]
+        assert found <= allowed.min() + 1e-9
+        assert found >= allowed.min() - 0.1 * least.length[0]
+    assert least.over(1.0001 * least.width)[0] == inf  # no ξ is left: refuted, whatever was bet
+
+
+def test_the_cheap_psi_is_above_psi_and_bold_sizes_are_left_out():
+    x = np.linspace(0, 0.8999, 500)
+    assert (above_psi(x) >= psi(x) - 1e-12).all()
+    assert above_psi(np.array([0.3])) <= 1.01 * psi(np.array([0.3]))
+    assert above_psi(np.array([0.9, 2.0])).tolist() == [inf, inf]
+    assert on_grid(0.013, 5.0) >= 0.013
+    assert on_grid(0.0, 5.0) == 0.0
+
+
+def almost_tied(advantage=1e-4):
+    """One state whose second action is better by a hair."""
+    return tabular_mdp(np.ones((1, 2, 1)), np.array([[0.5, 0.5 + advantage]]), discount=0.02)
+
+
+def largest_wins(mdp, runs, pilot, batches, mixed):
+    """The largest log of what bets at the truth have won at any time, on one rival, or by their largest size alone."""
+    most = []
+    for seed in range(runs):
+        one = Lagged(mdp, seed, pilot=pilot, batches=())
+        truth, best = one.truth(one.lag.policies.favourite), -inf
+        for size in batches:
+            one.batch(size)
+            found = exponents(one.book(), truth)
+            if mixed:
+                found = np.logaddexp.reduce(np.log(SIZE_SHARES)[:, None] + found, axis=0)[None]
+            best = max(best, found[0, seed % found.shape[1]])
+        most.append(best)
+    return np.array(most)
+
+
+@pytest.mark.parametrize("mdp", [DISCOUNTED, EPISODIC], ids=["discounted", "episodic"])
+def test_bets_win_at_the_truth_as_rarely_as_they_should(mdp):
+    won = largest_wins(mdp, 40, 120, (60, 80, 200), mixed=True)
+    for level in (2, 5, 20):
+        count = int((won >= log(level)).sum())
+        assert binomtest(count, len(won), 1 / level, alternative="greater").pvalue > 1e-3, (level, count)
+
+
+def test_a_worse_policy_is_called_optimal_rarely(monkeypatch):
+    monkeypatch.setattr(theorem_i, "SIZE_SHARES", np.array([1e-9, 1e-9, 1.0 - 4e-9, 1e-9, 1e-9]))
+    policy, runs, wrong = np.array([[0]]), 40, 0
+    for seed in range(runs):  # all of δ' = 0.5 on this policy, and on one size of bets
+        one = Lagged(almost_tied(), seed, pilot=200, batches=(), delta=0.5)
+        lag = one.lag = replace(one.lag, policies=PolicyPrior(policy, np.array([[[0.0, -40.0]]])))
+        one.running = Running(lag, one.running.evidence)
+        one.running._books[policy.tobytes()] = book = Book(one.problem, one.sampled, lag, policy)
+        for size in (400, 800):
+            one.batch(size)
+            if book.look(one.running.evidence).epsilon == 0:
+                wrong += 1
+                break
+    assert binomtest(wrong, runs, 0.5, alternative="greater").pvalue > 0.01
+    assert wrong > 0  # it could be otherwise
+
+
+def test_bets_rest_on_what_was_planned_and_known_before_the_batch():
+    course = DenseCourse(Task(DISCOUNTED.problem, 0.0, 0.1, np.random.default_rng(0)))
+    simulator, rng = bp.ExactSimulator(DISCOUNTED), np.random.default_rng(1)
+    while not course.running:
+        course.begin(course.decide())
+        course.add(simulator.sample(course.pulls(), rng))
+    course.begin(course.decide())
+    before = course.snapshot
+    policy = course.running[-1].lag.policies.favourite
+    stakes = []
+    for kept in (1, 2):  # whatever comes back, and how much of it
+        some = Pulls(course.pairs, course.counts // kept)
+        tally = simulator.sample(some, rng).at(course.pairs)
+        book = Book(course.used, course.sampled, course.running[-1].lag, policy)
+        book.enter(course.snapshot, tally)
+        stakes.append(book.sizes[0, :1, None, None] * book.entries[0].bets.stakes(np.arange(1)))
+    assert course.snapshot is before
+    np.testing.assert_array_equal(stakes[0], stakes[1])
+
+
+def test_a_book_that_is_opened_late_says_the_same():
+    one, policy = Lagged(DISCOUNTED, 5), None
+    early = one.book()
+    one.batch(70)
+    policy = one.lag.policies.favourite
+    late = Book(one.problem, one.sampled, one.lag, policy)
+    for batch in one.running.batches:
+        late.enter(*batch)
+    np.testing.assert_array_equal(early.functional, late.functional)
+    assert early.look(one.running.evidence) == late.look(one.running.evidence)
+
+
+def test_the_prior_over_policies_sums_to_one():
+    mask = np.array([[True, True, False], [True, True, True]])
+    scores = np.abs(np.random.default_rng(0).normal(size=(1, 2, 3)))
+    scores[0, 1, 2] = inf  # a copy of what is played
+    prior = PolicyPrior.of(np.array([[0, 1]]), scores, mask)
+    every = [np.array([policy]) for policy in itertools.product(range(2), range(3))]
+    assert sum(np.exp(prior.log_weight(policy)) for policy in every) == pytest.approx(1.0, abs=1e-12)
+    assert prior.log_weight(np.array([[2, 1]])) < -600  # no weight at all
+
+
+def test_ranges_cover_states_that_were_never_seen():
+    transitions = np.zeros((3, 2, 3))
+    transitions[0], transitions[1], transitions[2] = [0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]
+    mdp = tabular_mdp(transitions, np.array([[0.0, 0.1], [0.1, 0.0], [1.0, 1.0]]), discount=0.9)  # 2 is never entered
+    one = Lagged(mdp, 0, pilot=3000, batches=(3000,))
+    entry = one.book().entries[0]
+    up, _ = entry.bets.expected_reach()
+    assert not entry.tally.next_counts[0, :4, 2].any()
+    assert up[0, :4].min() > 0.9 * 5.0  # V is 10 there
+
+
+def test_a_batch_whose_plan_determines_nothing_is_left_out():
+    one = Lagged(DISCOUNTED, 2)
+    book, entries = one.book(), len(one.book().entries)
+    snapshot, tally = one.running.batches[-1]
+    poor = np.zeros(snapshot.shares.shape)
+    poor[:, 0] = 1.0
+    book.enter(replace(snapshot, shares=poor), tally)
+    assert len(book.entries) == entries
+
+
+def test_dropped_lags_stay_spent():
+    course = DenseCourse(Task(almost_tied().problem, 0.0, 0.1, np.random.default_rng(0)))
+    simulator, rng, spent = bp.ExactSimulator(almost_tied(0.3)), np.random.default_rng(3), []
+    for _ in range(60):
+        decided = course.decide()
+        spent += [decided["lag"]["delta"]] if "lag" in decided else []
+        course.begin(decided)
+        course.add(simulator.sample(course.pulls(), rng))
+    assert len(spent) > 3 >= len(course.running)
+    np.testing.assert_allclose(spent, 0.1 * 0.42 * 0.58 ** np.arange(len(spent)))
+    assert 0.42 / (1 - 0.58) <= 1 + 1e-12
+
+
+def test_paths_in_the_true_model_add_up_to_the_loss():
+    mdp = DISCOUNTED
+    problem, policy = mdp.problem, np.zeros(5, np.int64)
+    values, mu = mdp.evaluate(policy).values, np.reshape(mdp.mu, (5, -1))
+    q = problem.features @ (np.ravel(mdp.theta) + problem.continuation * (mu.T @ np.ravel(values)))
+    values = np.ravel(values)
+    gains = np.where(problem.mask, q - values[:, None], -inf)
+    gains[np.arange(5), policy] = 0.0
+    loss = mdp.loss(policy)
+    assert path_bound(problem, gains, mu, np.zeros((5, 2))) == pytest.approx(loss, rel=1e-6)
+    assert path_bound(problem, gains, mu, np.full((5, 2), 0.01)) > loss
+
+
+def test_bets_on_the_unknown_direction_have_mean_one_at_the_truth():
+    runs, above = 50, {2: 0, 5: 0}
+    for seed in range(runs):
+        one = Lagged(DISCOUNTED, seed)
+        policy = one.lag.policies.favourite
+        book = PathBook(one.problem, one.sampled, one.lag, policy)
+        for batch in one.running.batches:
+            book.enter(*batch)
+        xi, ahead, after = one.truth(policy)
+        u = book.rivals.differences.T @ np.random.default_rng(seed).uniform(size=len(book.rivals))
+        u = u / np.sqrt(u @ one.lag.sigma @ u)
+        total = book.sizes * (u @ (book.features @ xi[0] - book.rewards))
+        for entry, vectors in zip(book.entries, book.vectors, strict=True):
+            middle = np.einsum("hkd,hd->hk", entry.bets.means, after)
+            up, down = entry.bets.reach(ahead.max(axis=1), ahead.min(axis=1), np.stack([middle, middle]))
+            tau = book.sizes[:, None] * (vectors @ u)
+            squares, _ = entry.squares(ahead, after)
+            total = total - (psi(np.abs(tau) * np.where(tau > 0, up[0], down[0])) * tau**2 * squares[0]).sum(axis=1)
+        mixed = np.logaddexp.reduce(np.log(SIZE_SHARES) + total)
+        for level in above:
+            above[level] += bool(mixed >= log(level))
+    for level, count in above.items():
+        assert binomtest(count, runs, 1 / level, alternative="greater").pvalue > 1e-4, (level, count)
+    assert above[2] > 0
+
+
+def test_the_kernel_along_an_unknown_path_is_known_as_well_as_said():
+    missed, runs = 0, 30
+    for seed in range(runs):
+        one = Lagged(DISCOUNTED, seed)
+        book = PathBook(one.problem, one.sampled, one.lag, one.lag.policies.favourite)
+        for batch in one.running.batches:
+            book.enter(*batch)
+        np.testing.assert_allclose(one.sampled @ (book.law / book.law_count).sum(axis=0), 1, rtol=1e-9)
+        nats = one.problem.states * log(2) + log(2)  # δ = 1/2
+        args = (one.lag.gamma, one.lag.bet, nats, book.law_square, book.law_count)
+        widths = law_widths(one.problem, *args).reshape(-1)
+        occupancy = np.random.default_rng(seed).dirichlet(np.ones(len(widths)))
+        errors = occupancy @ one.sampled @ (np.reshape(DISCOUNTED.mu, (5, -1)) - book.law / book.law_count).T
+        missed += bool(np.abs(errors).sum() > occupancy @ widths)  # the worst f in {-1, 1}^S
+    assert binomtest(missed, runs, 0.5, alternative="greater").pvalue > 0.01
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.15])
+@pytest.mark.parametrize("mdp", [DISCOUNTED, EPISODIC], ids=["discounted", "episodic"])
+def test_runs_end_and_say_what_is_true(mdp, epsilon):
+    result = bp.identify(bp.ExactSimulator(mdp), epsilon=epsilon, delta=0.1, algorithm="sharp", seed=0)
+    assert result.certified
+    assert mdp.loss(result.policy) <= result.epsilon + 1e-9 <= epsilon + 1e-9
+    assert all(mdp.loss(c.policy if mdp.problem.horizon else c.policy[0]) <= c.epsilon + 1e-9 for c in result.checks)
+
+
+def test_a_run_that_is_killed_all_the_time_is_that_of_one_piece(tmp_path):
+    asked = {"epsilon": 0.15, "delta": 0.1, "seed": 2, "algorithm": "sharp"}
+    simulator, store = bp.ExactSimulator(DISCOUNTED), tmp_path / "run.db"
+    study = bp.Study(DISCOUNTED.problem, **asked, store=store)
+    while not study.done:
+        query = study.ask()[-1]
+        study.tell(query, simulator.sample(query.pulls, query.rng()))
+        study.close()
+        study = bp.Study.resume(store)
+    straight = bp.identify(simulator, **asked)
+    assert [(c.samples, c.epsilon, c.lag) for c in study.checks] == [
+        (c.samples, c.epsilon, c.lag) for c in straight.checks
+    ]
+    np.testing.assert_array_equal(study.result().policy, straight.policy)
+
+
+def test_a_policy_of_no_weight_is_not_looked_at():
+    one = Lagged(DISCOUNTED, 5)
+    other = 1 - one.lag.policies.favourite
+    odds = np.where(np.arange(2) == one.lag.policies.favourite[:, :, None], 0.0, -400.0)
+    lag = replace(one.lag, policies=PolicyPrior(one.lag.policies.favourite, odds))
+    assert lag.policies.log_weight(other) < -1900  # exp of it is 0
+    for kind in (Book, PathBook):
+        book = kind(one.problem, one.sampled, lag, other)
+        for batch in one.running.batches:
+            book.enter(*batch)
+        assert book.look(one.running.evidence) == Outcome(inf, 0.0)
+
+
+def test_a_run_goes_on_as_it_began_and_ends_are_not_sampled():
+    rng, table = np.random.default_rng(0), almost_tied().problem
+    task = Task(table, 0.0, 0.1, rng)
+    assert not by_table(task, None)
+    assert by_table(task, Remembered(None, {"pilot": np.ones(2)}))  # of a version that had no Theorem I
+    assert not by_table(replace(task, epsilon=0.1), Remembered(None, {"design": {}}))
+    with_end = bp.Problem.tabular(2, 2, discount=0.9, ends=[1])
+    assert by_table(Task(with_end, 0.0, 0.1, rng), None)
+    assert not by_table(Task(DISCOUNTED.problem, 0.1, 0.1, rng), None)

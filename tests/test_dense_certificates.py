@@ -1,0 +1,100 @@
+"""Certificates of Theorems I and UD: recomputed, compared with the study's file, and refused when touched."""
+
+import base64
+import json
+import zlib
+
+import numpy as np
+import pytest
+
+import bestpolicy as bp
+from bestpolicy.verification.reading import digest
+from tests.models import random_mdp
+
+DISCOUNTED = random_mdp(3, states=5, actions=2, dimension=4, discount=0.6)
+EPISODIC = random_mdp(4, states=4, actions=2, dimension=3, horizon=3)
+
+
+class Case:
+    """A run with its file of studies and its certificate."""
+
+    def __init__(self, folder, mdp, epsilon):
+        self.mdp, self.folder, self.store = mdp, folder, folder / "run.db"
+        asked = {"epsilon": epsilon, "delta": 0.1, "algorithm": "sharp", "seed": 1}
+        result = bp.identify(bp.ExactSimulator(mdp), **asked, store=self.store)
+        result.save(folder / "c.json")
+        self.document = json.loads((folder / "c.json").read_text())
+
+    def verdict(self, store=False, **changed):
+        """Of the certificate with some of its parts changed, its checksum computed anew."""
+        document = {key: value for key, value in (self.document | changed).items() if key != "sha256"}
+        path = self.folder / "changed.json"
+        path.write_text(json.dumps(document | {"sha256": digest(document)}))
+        return bp.verify(path, model=self.mdp, store=self.store if store else None)
+
+    def with_batch(self, name, change):
+        """The proof with one array of its second batch changed."""
+        first, second, *others = self.document["proof"]["batches"]
+        packed = second[name]
+        array = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), packed["dtype"]).copy()
+        change(array)
+        data = base64.b64encode(zlib.compress(array.tobytes())).decode()
+        batches = [first, second | {name: packed | {"data": data}}, *others]
+        return self.document["proof"] | {"batches": batches}
+
+
+@pytest.fixture(scope="module", params=["I", "UD"])
+def case(request, tmp_path_factory):
+    mdp, epsilon = {"I": (DISCOUNTED, 0.0), "UD": (bp.instances.load("simplex"), 0.6)}[request.param]
+    found = Case(tmp_path_factory.mktemp(request.param), mdp, epsilon)
+    assert found.document["claim"]["theorem"] == request.param
+    return found
+
+
+def test_it_is_valid_and_the_study_shows_the_order(case):
+    assert case.verdict().valid
+    verdict = case.verdict(store=True)
+    assert verdict.valid, verdict.reasons
+
+
+def test_what_bets_rest_on_cannot_be_made_up_afterwards(case):
+    def nudge(array):
+        array[np.flatnonzero(array)[0]] *= 1.001
+
+    for name in ("theta", "links", "variances", "shares"):
+        verdict = case.verdict(store=True, proof=case.with_batch(name, nudge))
+        assert not verdict.valid
+        assert any("fixed before a batch" in reason for reason in verdict.reasons), (name, verdict.reasons)
+    lag = case.document["proof"]["lag"] | {"started": case.document["proof"]["lag"]["started"] - 1}
+    assert not case.verdict(store=True, proof=case.document["proof"] | {"lag": lag}).valid
+
+
+def test_a_batch_has_to_be_as_planned(case):
+    def less(array):
+        array[np.flatnonzero(array)[0]] -= 1
+
+    verdict = case.verdict(proof=case.with_batch("planned", less))
+    assert any("planned" in reason for reason in verdict.reasons)
+
+
+def test_a_lag_of_one_theorem_is_none_of_the_other(case):
+    claim = case.document["claim"]
+    if claim["theorem"] == "UD":
+        assert not case.verdict(claim=claim | {"theorem": "I"}).valid
+    else:
+        with pytest.raises(bp.InvalidInput, match="sigma"):
+            case.verdict(claim=claim | {"theorem": "UD"})
+
+
+def test_smaller_claims_are_refused(case):
+    claim, proof = case.document["claim"], case.document["proof"]
+    lag = proof["lag"] | {"delta": proof["lag"]["delta"] * 1e-8}
+    verdict = case.verdict(claim=claim | {"delta": claim["delta"] * 1e-8}, proof=proof | {"lag": lag})
+    assert not verdict.valid
+    assert "certif" in " ".join(verdict.reasons)
+
+
+@pytest.mark.study
+def test_episodes_too(tmp_path):
+    case = Case(tmp_path, EPISODIC, 0.3)
+    assert case.verdict(store=True).valid
