@@ -47,6 +47,8 @@ class Settings:
         What casts doubt on the guarantee.
     failures : int
         How often the simulator failed and calls were made again.
+    linearity : float
+        Share of the calls that tests whether the features fit, at least; 0: they are not tested.
     """
 
     asked_epsilon: float
@@ -62,6 +64,7 @@ class Settings:
     warnings: tuple[str, ...] = ()
     failures: int = 0
     start: int | tuple[float, ...] | str | None = None
+    linearity: float = 0.0
 
     def __post_init__(self) -> None:
         of_type("parameters", self.parameters, dict)
@@ -81,6 +84,7 @@ class Settings:
             warnings=tuple(self.warnings),
             start=_start(self.start),
             failures=whole("failures", self.failures, 0),
+            linearity=number("linearity", self.linearity, least=0, below=1),
         )
 
     def _keep(self, **checked: Any) -> None:
