@@ -28,6 +28,10 @@ all pairs, and φᵀξ with ξ off by at most e the estimate of TV, so that V = 
 e - ζ, hence V* ≤ V + (e+ζ)L and V^π ≥ V - (e+ζ)L with L = 1/(1-γ), or H if episodic: the loss is at most 2eL, which the
 certificate is about, plus **2ζL**. So a misfit below ε/(2L) cannot move a claim by ε. Only the misfit of V counts.
 
+**Which pairs.** Drawn at random are 24 pairs, and 168 more to be screened: a first round, the pilot, on which nothing
+is staked, samples all of them a few times. Then the 24 are held out, and with them the 12 of the others that seem to
+misfit most, given the values as they are estimated by then. All of it is fixed before the samples that bets are about.
+
 **Size.** With a misfit x at the pair, log E grows by τx minus the sums above, with standard deviation τ·sd(D). So E
 exceeds (number of E's)/α, and the doubt is raised, with probability about .95 if for one of the stakes
 
@@ -53,9 +57,10 @@ from bestpolicy.samples import Pulls, Tally
 
 LEVEL = 0.01  # false alarms, at most
 PAIRS = 24  # held out at least, if there are so many: one of them is of those that misfit if one in eight of all does
+_SCREENED, _SUSPECTS = 7.0, 0.5  # times as many more are screened, and so many of these are held out, too
 POWER = 1.645  # standard deviations: .95
 _LEAST_A_STEP = 4
-_PILOT = 8  # samples of a held-out pair before the first bet
+_PILOT = 12  # samples of a pair before the first bet
 _MULTIPLES = (1.0, 4.0, 16.0)  # of the smallest misfit that counts
 _BOLDEST, _STAKES = 0.75, 48  # of what may be staked, and how many stakes are tried
 _TOLERANCE = 0.1  # of the design
@@ -68,6 +73,8 @@ class Round:
 
     Attributes
     ----------
+    held_out : int array (stages, m)
+        Flat indices of the pairs that are tested, or screened.
     base_counts : int array (B,)
         Samples of each pair of the base at each stage.
     count : int
@@ -79,6 +86,7 @@ class Round:
         All zero in a pilot.
     """
 
+    held_out: IntArray
     base_counts: IntArray
     count: int
     values: FloatArray
@@ -106,25 +114,33 @@ class Doubt:
         Flat indices of pairs that span the features.
     weights : array (B,)
         Shares of the samples of the base.
-    held_out : int array (stages, m)
+    screened : int array (stages, M)
         Flat indices of other pairs.
+    size : int
+        The first so many of them at each stage are held out.
 
     Attributes
     ----------
+    held_out : int array (stages, m)
+        The pairs that are tested; those that are screened before the first bet.
     rounds, calls : int
         Rounds taken so far, and their samples.
     """
 
-    def __init__(self, problem: Problem, base: IntArray, weights: FloatArray, held_out: IntArray) -> None:
-        self.problem, self.base, self.weights, self.held_out = problem, base, weights, held_out
+    def __init__(self, problem: Problem, base: IntArray, weights: FloatArray, screened: IntArray, size: int) -> None:
+        self.problem, self.base, self.weights, self.screened, self.size = problem, base, weights, screened, size
         self.rounds = self.calls = 0
-        shape = (*held_out.shape, len(_MULTIPLES))
+        self._past: Tally | None = None
+        self._pairs = np.unique(np.concatenate([base, screened.ravel()]))
+        self._best = -np.inf
+        self._hold_out(screened)
+
+    def _hold_out(self, pairs: IntArray) -> None:
+        """Begin to bet on these pairs."""
+        self.held_out, shape = pairs, (*pairs.shape, len(_MULTIPLES))
         self._wealth = np.zeros((*shape, 2))  # log E
         self._staked, self._lost, self._variance = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        self._contrasts = np.zeros(held_out.shape)  # of the last round
-        self._past: Tally | None = None
-        self._pairs = np.unique(np.concatenate([base, held_out.ravel()]))
-        self._best = -np.inf
+        self._contrasts = np.zeros(pairs.shape)  # of the last round
 
     @classmethod
     def begin(cls, problem: Problem, rng: np.random.Generator) -> Doubt | None:
@@ -140,17 +156,18 @@ class Doubt:
         others = np.setdiff1d(np.arange(len(features)), chosen)
         wanted = ceil(max(PAIRS, problem.dimension / 4) / problem.stages)
         size = min(len(others), max(wanted, _LEAST_A_STEP))
-        drawn = [np.sort(rng.choice(others, size, replace=False)) for _ in range(problem.stages)]
-        return cls(problem, problem.pairs[chosen], weights, problem.pairs[np.stack(drawn)])
+        screened = min(len(others), ceil((1 + _SCREENED) * size))
+        drawn = [rng.choice(others, screened, replace=False) for _ in range(problem.stages)]
+        return cls(problem, problem.pairs[chosen], weights, problem.pairs[np.stack(drawn)], size)
 
     @classmethod
     def from_dict(cls, problem: Problem, known: dict[str, Any]) -> Doubt:
         """Read what `to_dict` wrote."""
-        return cls(problem, known["base"], known["weights"], known["held_out"])
+        return cls(problem, known["base"], known["weights"], known["screened"], int(known["size"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return which pairs are tested, for a file."""
-        return {"base": self.base, "weights": self.weights, "held_out": self.held_out}
+        return {"base": self.base, "weights": self.weights, "screened": self.screened, "size": self.size}
 
     # --- what was found
 
@@ -196,6 +213,7 @@ class Doubt:
         """Calls that it should take until a misfit of this size cannot hide; 0 if it cannot already."""
         if self.hidden <= misfit:
             return 0.0
+        self._choose(self._rounded(values))
         staked, lost, variance = self._rates(misfit, self._rounded(values))
         low, high = 0.0, 1.0
         while self._hiding_after(high, staked, lost, variance) > misfit:
@@ -219,28 +237,44 @@ class Doubt:
         values : array (stages, S)
             The estimated value function at the next states of each stage; rounded here.
         """
+        values = self._rounded(values)
+        self._choose(values)
         count = max(_PILOT, int(calls / self._calls_of(1000) * 1000))
         while count > _PILOT and self._calls_of(count) > calls:
             count -= max(1, count // 1000)
-        values, counts = self._rounded(values), self._base_counts(count)
+        counts = self._base_counts(count)
         if self._past is None:
             stages, size = self.held_out.shape
             middle = np.zeros((stages, len(self.base))), np.zeros((stages, size))
-            return Round(counts, count, values, *middle, np.zeros((stages, size, len(_MULTIPLES))))
+            return Round(self.held_out, counts, count, values, *middle, np.zeros((stages, size, len(_MULTIPLES))))
         stakes = count * self._rates(misfit, values)[0]
         limit = _BOLDEST / (self._span(values)[:, None] * self._largest(counts, count))
         base, own = self._moments(self._past, values)
-        return Round(counts, count, values, base[0], own[0], np.minimum(stakes, limit[..., None]))
+        return Round(self.held_out, counts, count, values, base[0], own[0], np.minimum(stakes, limit[..., None]))
+
+    def _choose(self, values: FloatArray) -> None:
+        """Hold out what was drawn for it, and what misfits most of the others, once they are screened."""
+        more = min(ceil(_SUSPECTS * self.size), self.screened.shape[1] - self.size)
+        if self.rounds != 1 or self.held_out.shape[1] != self.screened.shape[1] or not more:
+            return
+        assert self._past is not None
+        base, own = self._moments(self._past, values)
+        predicted = np.einsum("hmb,hb->hm", self._coefficients(self._base_counts(_PILOT)), base[0])
+        misfits = np.abs(own[0] - predicted)[:, self.size :]
+        worst = self.size + np.argsort(-misfits, axis=1, kind="stable")[:, :more]
+        self._hold_out(np.concatenate([self.screened[:, : self.size], np.take_along_axis(self.screened, worst, 1)], 1))
 
     def pulls(self, bets: Round) -> Pulls:
         """Return what a round asks for."""
         counts = np.zeros((self.problem.stages, len(self._pairs)), np.int64)
         counts[:, np.searchsorted(self._pairs, self.base)] = bets.base_counts
-        np.put_along_axis(counts, np.searchsorted(self._pairs, self.held_out), bets.count, axis=1)
+        np.put_along_axis(counts, np.searchsorted(self._pairs, bets.held_out), bets.count, axis=1)
         return Pulls(self._pairs, counts)
 
     def take(self, bets: Round, tally: Tally) -> None:
         """Settle the bets of a round with its samples."""
+        if not np.array_equal(bets.held_out, self.held_out):
+            self._hold_out(bets.held_out)
         tally = tally.at(self._pairs)
         base, own = self._moments(tally, bets.values, bets.base_centres, bets.centres)
         coefficients = self._coefficients(bets.base_counts)

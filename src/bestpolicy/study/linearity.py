@@ -78,8 +78,8 @@ class Linearity:
         """What was tested and found, for people."""
         if self.in_doubt:
             return (
-                f"{MISFIT}: at {self.where} what the other pairs predict, and of features that fit "
-                f"{100 * self.level:g} % are doubted so. Take finer features, or one-hot ones; or, if you know that "
+                f"{MISFIT}: at {self.where} what the other pairs predict (features that fit are doubted in "
+                f"{100 * self.level:g} % of runs at most). Take finer features, or one-hot ones; or, if you know that "
                 "the misfit does no harm, run without the test (linearity=0)."
             )
         return f"That the features fit was {self.words}."
@@ -247,6 +247,7 @@ class LinearityTest:
             wanted = needed if alone else max(needed, usual)
             if wanted < least and not alone:
                 return None
+            wanted = min(wanted, doubt.calls)  # what is wrong by much is found long before all calls are made
             return doubt.plan(min(max(wanted, doubt.smallest), most), sought, values)
 
     def settle(self, tally: Tally) -> None:
@@ -289,7 +290,8 @@ class LinearityTest:
         )
         complete = doubt.in_doubt or self.complete
         hidden, counts = scale * doubt.hidden, scale * self.counts
-        return Linearity(doubt.calls, doubt.held_out.size, LEVEL, doubt.in_doubt, hidden, counts, complete, where)
+        pairs = doubt.held_out.size if doubt.rounds > 1 else 0
+        return Linearity(doubt.calls, pairs, LEVEL, doubt.in_doubt, hidden, counts, complete, where)
 
 
 def next_values(problem: Problem, measured: Tally | None) -> FloatArray:
