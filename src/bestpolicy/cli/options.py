@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from bestpolicy._numerics.inputs import file_path, number, whole, word
+from bestpolicy.algorithms import ALGORITHMS
 from bestpolicy.errors import InvalidInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -80,6 +81,10 @@ def _why_not_writable(path: str) -> str:
 
 NEW_FILE, NEW_FOLDER, WORD = Checked("file", _new_file), Checked("folder", _new_folder), Checked("text", word)
 
+algorithm = click.option(
+    "--algorithm",
+    help=f"One of {', '.join(ALGORITHMS)}.  [default: the one that fits, mostly sharp; the result says which]",
+)
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON value and nothing else on stdout; errors go to stderr."
 )

@@ -204,8 +204,14 @@ class Result:
         return "\n".join([*facts, self._policy_in_words()])
 
     @property
+    def chosen(self) -> str:
+        """Why the algorithm is the one that it is, if it was not named."""
+        return "" if self.origin is None else self.origin.settings.chosen
+
+    @property
     def _facts(self) -> str:
-        return f"{self.algorithm}, seed {self.seed}: {self.samples:,} simulator calls in {self.seconds:.3g} s"
+        why = f" ({self.chosen})" if self.chosen else ""
+        return f"{self.algorithm}{why}, seed {self.seed}: {self.samples:,} simulator calls in {self.seconds:.3g} s"
 
     def _policy_in_words(self) -> str:
         if self._units.states is None or self._units.own_states is not None:
@@ -233,6 +239,7 @@ class Result:
         remembered = self.origin.settings.origin.get("model", "") if self.origin is not None else ""
         return {
             "algorithm": self.algorithm,
+            **({"chosen": self.chosen} if self.chosen else {}),
             "model": remembered if model is None else model,
             "asked_epsilon": self.asked_epsilon,
             "delta": self.delta,

@@ -35,7 +35,16 @@ from numpy.typing import ArrayLike
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.inputs import file_path, of_type, whole, word
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, make_algorithm, parameters_of
+from bestpolicy.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Choice,
+    choose_algorithm,
+    find_algorithm,
+    is_default,
+    make_algorithm,
+    parameters_of,
+)
 from bestpolicy.algorithms.protocol import Request, Run, Task
 from bestpolicy.certificate import Origin
 from bestpolicy.diagnostics.assumptions import check_features, require
@@ -70,7 +79,8 @@ class Study:
     delta : float
         Allowed probability of error, in (0, 1).
     algorithm : str or Algorithm, optional
-        "gss" if discounted and "gss-e" if episodic by default.
+        By default, or if it is "auto", the one that fits the problem: "sharp", or "adaptive" with samples from
+        elsewhere (`bestpolicy.algorithms.default_name`). The paper's own are "gss" and "gss-e".
     seed : int, optional
         Drawn and recorded if not given.
     max_samples : int, optional
@@ -104,7 +114,7 @@ class Study:
         *,
         epsilon: float | str,
         delta: float,
-        algorithm: str | Algorithm | None = None,
+        algorithm: str | Algorithm | Choice | None = None,
         seed: int | None = None,
         max_samples: int | None = None,
         calls_per_query: int | None = None,
@@ -139,6 +149,7 @@ class Study:
             units=units,
             origin=origin,
             start=start,
+            own_data=own_data is not None,
         )
         self._set_up(problem, settings, found, name)
         if own_data is not None and not self.algorithm.takes_own_data:
@@ -271,7 +282,7 @@ class Study:
     @classmethod
     def _from_record(cls, record: Record, algorithm: str | Algorithm | None, budget: int | None) -> Study:
         settings, problem = record.settings, record.problem
-        if algorithm is None or (isinstance(algorithm, str) and algorithm == settings.algorithm):
+        if is_default(algorithm) or (isinstance(algorithm, str) and algorithm == settings.algorithm):
             try:
                 chosen = make_algorithm(settings.algorithm, settings.parameters)
             except InvalidInput as error:
@@ -682,16 +693,17 @@ def settings_of(
     *,
     epsilon: float | str,
     delta: float,
-    algorithm: str | Algorithm | None,
+    algorithm: str | Algorithm | Choice | None,
     seed: int | None,
     max_samples: int | None,
     calls_per_query: int | None,
     units: Units | None = None,
     origin: dict[str, str] | None = None,
     start: Any = None,
+    own_data: bool = False,
 ) -> tuple[Settings, Algorithm]:
     """Return the settings of a study, checked, and its algorithm; the parameters are those of `Study`."""
-    found = find_algorithm(algorithm, problem)
+    found, why = choose_algorithm(algorithm, problem, own_data=own_data, start=start is not None)
     if start is None and found.about.sampling == "episodes":
         start = RESET
     settings = Settings(
@@ -705,6 +717,7 @@ def settings_of(
         units or Units(),
         origin or {},
         start=start,
+        chosen=why,
     )
     _require_start(problem, settings, found)
     _require_ends(problem, settings.units)
