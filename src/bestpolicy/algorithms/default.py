@@ -5,8 +5,8 @@
 3. Features of so many pairs that a look of ``sharp`` would not fit into memory: ``tight``.
 4. All else: ``sharp``, by Theorem U for a table (each pair a coordinate of its own), by Theorems I and UD for features.
 
-Each of them begins with a few samples of each pair or dimension and plans from what it sees. The paper's own, ``gss`` and
-``gss-e``, whose first batch alone can be 10⁹ calls, are taken where they are named.
+Each of them begins with a few samples of each pair or dimension and plans from what it sees. The paper's own, ``gss``
+and ``gss-e``, whose first batch alone can be 10⁹ calls, are taken where they are named.
 """
 
 from __future__ import annotations

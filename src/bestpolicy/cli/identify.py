@@ -13,7 +13,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bestpolicy._numerics.inputs import whole, word
 from bestpolicy.algorithms import Algorithm, require_proof
 from bestpolicy.cli import options
 from bestpolicy.cli.console import INTERRUPTED, UNCERTIFIED, echo_json, notes, output, say
@@ -44,16 +43,8 @@ _STATES_SHOWN = 25
 @options.epsilon_or_share
 @options.delta
 @options.algorithm
-@click.option(
-    "--seed", type=options.a_count(0), help="The same seed gives the same answer.  [default: drawn and printed]"
-)
-@click.option(
-    "--start",
-    type=options.Checked(
-        "start", lambda name, text: whole(name, int(text), 0) if text.isdecimal() else word(name, text)
-    ),
-    help="Claim something of this start state only, or of 'uniform' ones; for sharp, forward.  [default: every state]",
-)
+@options.seed
+@options.start
 @options.max_samples
 @options.max_seconds
 @options.rewards
@@ -82,10 +73,7 @@ def identify(
     problem = own.problem if own is not None else mdp.problem  # type: ignore[union-attr]
     units = Units.of(own)
     max_seconds, as_json = how.pop("max_seconds"), how.pop("as_json")
-    if how["start"] == "uniform":
-        how["start"] = [1 / problem.states] * problem.states
-    elif own is not None:
-        how["start"] = numbered_start(own, how["start"])
+    how["start"] = typed_start(how["start"], problem, own)
     how["epsilon"] = absolute_epsilon(how["epsilon"], problem, units)
     simulator = own if own is not None else ExactSimulator(mdp, rewards=rewards)  # type: ignore[arg-type]
     how["algorithm"] = suited(how["algorithm"], simulator, start=how["start"] is not None)
@@ -113,6 +101,13 @@ def identify(
     left = None if max_seconds is None else max(1e-9, begun + max_seconds - time.monotonic())
     limits = {"max_seconds": left, "workers": workers}
     return run_study(study, mdp, model, store, simulator=own, **limits, certificate=certificate, as_json=as_json)
+
+
+def typed_start(start: Any, problem: Problem, own: Any) -> Any:
+    """Return what was typed as a start by the numbers of states."""
+    if start == "uniform":
+        return [1 / problem.states] * problem.states
+    return start if own is None else numbered_start(own, start)
 
 
 def run_study(

@@ -104,6 +104,14 @@ epsilon_or_share = click.option(
 max_samples = click.option("--max-samples", type=a_count(), help="Budget of simulator calls of a run, e.g. 1e8.")
 max_seconds = click.option("--max-seconds", type=a_number(above=0), help="Budget of time of a run.")
 name = click.option("--name", help="Name of the study, if the file has several.")
+seed = click.option(
+    "--seed", type=a_count(0), help="The same seed gives the same answer.  [default: drawn and printed]"
+)
+start = click.option(
+    "--start",
+    type=Checked("start", lambda name, text: whole(name, int(text), 0) if text.isdecimal() else word(name, text)),
+    help="Claim something of this start state only, or of 'uniform' ones; for sharp, forward.  [default: every state]",
+)
 rewards = click.option(
     "--rewards",
     type=click.Choice(["bernoulli", "deterministic"]),

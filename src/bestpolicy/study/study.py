@@ -54,7 +54,7 @@ from bestpolicy.problem.units import Units
 from bestpolicy.samples import Tally, Wanted
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
-from bestpolicy.study.forecast import forecast
+from bestpolicy.study.forecast import Outlook, Pace, outlook
 from bestpolicy.study.journal import Asked, Record, answered, damage, rows_of_checks, tally_to_bytes
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
@@ -63,6 +63,7 @@ from bestpolicy.study.result import Outcome, Result, explain
 from bestpolicy.study.settings import RESET, Settings, absolute_epsilon
 from bestpolicy.study.store import Store, StudyFile, count_attempts
 
+_OVER = (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)  # nothing is left to forecast
 _MOST_QUERIES = 10**6  # that one request may be split into
 
 
@@ -176,6 +177,9 @@ class Study:
         self._cut_short = False  # whether a look at the data was
         self.unfinished = 0  # calls of a query under way that are on record
         self._started = time.monotonic()
+        self._driven = self._started  # since when this process drives it
+        self._looks = (0, 0.0, 0.0)  # how many, the seconds of all, of the last one
+        self._began_with = 0  # samples that were there when this process began
         self._seconds: float | None = None
         self._run: Run | None = None
         self._past = Past()
@@ -353,7 +357,7 @@ class Study:
                 self._accept(current, tally, rest)
             if progress is not None:
                 progress(answers - len(told), answers)
-        self._replaying = False
+        self._replaying, self._began_with, self._driven = False, self.samples, time.monotonic()
         self._saved = 0 if self._past.rebuilt else min(len(self._past.checks), len(self.checks))
         if self.done:
             return
@@ -505,9 +509,9 @@ class Study:
         last = self.checks[-1] if self.checks else None
         policy = last.policy if last else np.tile(self.problem.mask.argmax(axis=1), (self.problem.stages, 1))
         restored = self._run is None
-        forecast, where = self.forecast(), self.settings.where
+        ahead, where = self.outlook(), self.settings.where
         explanation = explain(
-            self.outcome, last, self.delta, self.max_samples, forecast, self._unfit_batch(), where, self.asked_epsilon
+            self.outcome, last, self.delta, self.max_samples, ahead, self._unfit_batch(), where, self.asked_epsilon
         )
         if self._cut_short:
             explanation += " A look at the data takes longer than was left of it: give more time, or another algorithm."
@@ -535,6 +539,7 @@ class Study:
             where=self.settings.where,
             broken_episodes=self.broken_episodes,
             unfinished_calls=self.unfinished,
+            outlook=None if self.outcome in _OVER else ahead,
             origin=Origin(
                 self.problem,
                 self.settings,
@@ -549,18 +554,38 @@ class Study:
 
     def forecast(self) -> float:
         """Simulator calls that the whole run should need, judged by its checks; nan if it is too early to tell."""
-        return forecast(self.settings, self.algorithm, self.problem, self.checks)
+        return self.outlook().expected
+
+    def outlook(self) -> Outlook:
+        """Range of the simulator calls that the whole run should need, judged by its checks."""
+        return outlook(self.settings, self.algorithm, self.problem, self.checks)
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the run is, as far as this process has driven it."""
+        looks, looking, last = self._looks
+        simulating = max(0.0, time.monotonic() - self._driven - looking)
+        return Pace(self.samples - self._began_with, simulating, looks, looking, last)
+
+    def seconds_left(self) -> tuple[float, float]:
+        """Least and most seconds until the end, at the pace of this process; nan if nothing is known of it."""
+        ahead, pace = self.outlook(), self.pace
+        return pace.seconds(self.checks, ahead.low), pace.seconds(self.checks, ahead.high)
 
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""
         assert self._run is not None
         if tally is not None:
             self._measured = tally if self._measured is None else self._measured + tally
+        begun = time.monotonic()
         try:
             request, check = patiently(partial(self._look, self._run, tally))
         except TimeUp:
             self._cut_short = True
             raise
+        took = time.monotonic() - begun
+        if tally is not None and not self._replaying:
+            self._looks = (self._looks[0] + 1, self._looks[1] + took, took)
         if request is None:
             assert check is not None
             self._record(check)
@@ -803,7 +828,7 @@ def _has_ended(record: Record, budget: int | None) -> bool:
         return False
     if record.result["outcome"] == Outcome.BUDGET:
         return budget == record.settings.max_samples
-    return record.result["outcome"] in (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
+    return record.result["outcome"] in _OVER
 
 
 def _checked_budget(max_samples: float | None, record: Record) -> int | None:
