@@ -17,7 +17,7 @@ from typing import Any
 
 from bestpolicy._numerics.inputs import number, whole
 from bestpolicy.algorithms import Algorithm, find_algorithm
-from bestpolicy.problem import Problem
+from bestpolicy.problem import Problem, Truncated
 from bestpolicy.problem.units import Units
 from bestpolicy.run.arguments import as_simulator, check_arguments, numbered_start, suited
 from bestpolicy.run.identify import drive
@@ -111,7 +111,7 @@ def estimate(
     actions: Iterable[Any] | Callable[[Any], Iterable[Any]] | None = None,
     discount: float | None = None,
     horizon: int | None = None,
-    reward_range: Any = None,
+    reward_range: tuple[float, float] | Truncated | None = None,
     ends: Iterable[Any] | None = None,
     algorithm: str | Algorithm | None = None,
     seed: int | None = None,

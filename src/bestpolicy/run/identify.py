@@ -19,6 +19,7 @@ from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.problem import Truncated
 from bestpolicy.problem.units import Units
 from bestpolicy.run.arguments import (
     as_simulator,
@@ -56,7 +57,7 @@ def identify(
     actions: Iterable[Any] | Callable[[Any], Iterable[Any]] | None = None,
     discount: float | None = None,
     horizon: int | None = None,
-    reward_range: tuple[float, float] | None = None,
+    reward_range: tuple[float, float] | Truncated | None = None,
     ends: Iterable[Any] | None = None,
     algorithm: str | Algorithm | None = None,
     seed: int | None = None,

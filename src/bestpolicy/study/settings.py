@@ -47,6 +47,8 @@ class Settings:
         What casts doubt on the guarantee.
     failures : int
         How often the simulator failed and calls were made again.
+    truncation_loss : float
+        What truncated rewards may add to the loss of a policy, in the user's units; it is part of every ε.
     chosen : str
         Why the algorithm is the one that it is, if it was not named.
     """
@@ -65,6 +67,7 @@ class Settings:
     failures: int = 0
     start: int | tuple[float, ...] | str | None = None
     chosen: str = ""
+    truncation_loss: float = 0.0
 
     def __post_init__(self) -> None:
         of_type("parameters", self.parameters, dict)
@@ -85,6 +88,7 @@ class Settings:
             warnings=tuple(self.warnings),
             start=_start(self.start),
             failures=whole("failures", self.failures, 0),
+            truncation_loss=number("truncation_loss", self.truncation_loss),
         )
 
     def _keep(self, **checked: Any) -> None:
@@ -108,14 +112,24 @@ class Settings:
         return f"from state {names[self.start] if names and self.start < len(names) else self.start}"
 
     @property
+    def truncation(self) -> str:
+        """What is stated of truncated rewards; empty if there are none."""
+        low, high = self.units.reward_range
+        return (
+            f"Of this ε, {self.truncation_loss:.4g} is for rewards beyond [{low:g}, {high:g}], which count as its ends."
+            if self.truncation_loss
+            else ""
+        )
+
+    @property
     def doubts(self) -> tuple[str, ...]:
         """All that casts doubt on the guarantee, failures included."""
         return self.warnings if not self.failures else (*self.warnings, failure_warning(self.failures))
 
     @property
     def epsilon(self) -> float:
-        """The asked ε in the problem's own units, in which rewards lie in [0, 1]."""
-        return self.asked_epsilon / self.units.reward_scale
+        """The asked ε in the problem's own units, in which rewards lie in [0, 1], less what truncation may cost."""
+        return max(0.0, self.asked_epsilon - self.truncation_loss) / self.units.reward_scale
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""

@@ -208,7 +208,7 @@ class Study:
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
         asked, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
-        rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale))
+        rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale, self.settings.truncation_loss))
         begin = start_distribution(self.problem, self.settings)
         self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, scale, memory, begin))
         if not (self.problem.distinct.sum(axis=1) > 1).any():
@@ -513,6 +513,8 @@ class Study:
         explanation = explain(
             self.outcome, last, self.delta, self.max_samples, ahead, self._unfit_batch(), where, self.asked_epsilon
         )
+        if self.settings.truncation_loss and last and last.epsilon < inf:
+            explanation += f" {self.settings.truncation}"
         if self._cut_short:
             explanation += " A look at the data takes longer than was left of it: give more time, or another algorithm."
         if self.unfinished:
@@ -709,8 +711,9 @@ class Study:
                 policy = self.checks[-1].policy  # most policies of a trace are one and the same
             # A check carries over what was certified before it, so only the last one needs its proof.
             self.checks[-1] = replace(self.checks[-1], proof=None)
-        scale = self.units.reward_scale
-        self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
+        scale, lost = self.units.reward_scale, self.settings.truncation_loss
+        epsilon = check.epsilon * scale + lost
+        self.checks.append(replace(check, policy=policy, epsilon=epsilon, gap=check.gap * scale))
 
 
 def settings_of(
@@ -743,7 +746,9 @@ def settings_of(
         origin or {},
         start=start,
         chosen=why,
+        truncation_loss=(units or Units()).truncation_loss(problem),
     )
+    _require_room(settings)
     _require_start(problem, settings, found)
     _require_ends(problem, settings.units)
     return settings, found
@@ -776,6 +781,17 @@ def _require_start(problem: Problem, settings: Settings, algorithm: Algorithm) -
         raise InvalidInput(
             f"start must be one of the states 0 to {problem.states - 1}, or a distribution over them. Got "
             f"{f'{len(start)} numbers' if isinstance(start, tuple) else start} instead."
+        )
+
+
+def _require_room(settings: Settings) -> None:
+    """Raise InvalidInput if truncated rewards may cost all that is asked."""
+    lost = settings.truncation_loss
+    if lost and not settings.asked_epsilon > lost:
+        raise InvalidInput(
+            f"epsilon must be larger than {lost:g}, which is what truncating rewards to "
+            f"[{settings.units.reward_range[0]:g}, {settings.units.reward_range[1]:g}] may cost. Got "
+            f"{settings.asked_epsilon:g} instead; truncate less (a wider range has a smaller bias)."
         )
 
 
