@@ -14,7 +14,7 @@ To own the loop, use `Study` with ask and tell.
 
 import logging as _logging
 
-from bestpolicy import bounds, design, diagnostics, instances, report, testing
+from bestpolicy import bounds, design, diagnostics, features, instances, report, testing
 from bestpolicy._version import __version__
 from bestpolicy.comparison import Comparison, compare
 from bestpolicy.design import g_optimal_design
@@ -79,6 +79,7 @@ __all__ = [
     "drive",
     "estimate",
     "evaluate_policy",
+    "features",
     "g_optimal_design",
     "identify",
     "instances",
