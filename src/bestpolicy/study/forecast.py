@@ -28,8 +28,8 @@ from bestpolicy.study.settings import Settings
 _NEEDED, _WINDOW = 4, 6  # checks with a certified ε: before a forecast is ventured, and to draw the line through
 _STUCK, _SLOWEST, _FASTEST = 0.1, 0.5, 3.0  # powers: widths shrink like the root of the number of samples in the end
 _TABLES = ("Theorem U", "Theorem U-E")
-# Least and most of the calls in all, as multiples of what is planned: early in a run, and from a quarter of it on.
-_PLAN_EARLY, _PLAN_LATE = (0.55, 1.5), (0.72, 1.4)
+# Least and most of the calls in all, as multiples of what is planned, until a share of it is done.
+_PLAN = ((0.08, (0.45, 2.2)), (0.25, (0.55, 1.5)), (inf, (0.72, 1.4)))
 _FORMULA = (0.8, 1.5)
 _LINE = (0.55, 2.5)  # around the line through the last checks
 _GUESS = (0.3, 10.0)  # around what standard errors say before anything is certified
@@ -124,7 +124,8 @@ def outlook(settings: Settings, algorithm: Algorithm, problem: Problem, checks: 
         return Outlook(now, now, now)
     formula = _by_formula(settings, algorithm, problem, last)
     if isfinite(last.forecast) and last.rule in _TABLES:
-        expected, factors = last.forecast, _PLAN_EARLY if now < last.forecast / 4 else _PLAN_LATE
+        expected = last.forecast
+        factors = next(factors for share, factors in _PLAN if now < share * expected)
     elif not isnan(formula):
         expected, factors = formula, _FORMULA
     elif last.epsilon < inf and settings.asked_epsilon > 0:
