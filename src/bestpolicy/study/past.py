@@ -83,9 +83,8 @@ class Past:
 
     def _unscaled(self, position: int, reward_scale: float, lost: float) -> Check:
         check = self.checks[position]
-        return replace(
-            check, epsilon=_divided(check.epsilon, reward_scale, lost), gap=_divided(check.gap, reward_scale)
-        )
+        gap, floor = (_divided(value, reward_scale) for value in (check.gap, check.value_floor))
+        return replace(check, epsilon=_divided(check.epsilon, reward_scale, lost), gap=gap, value_floor=floor)
 
 
 def _divided(product: float, factor: float, added: float = 0.0) -> float:

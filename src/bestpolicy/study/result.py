@@ -349,6 +349,14 @@ def at_most(bound: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def at_least(bound: float) -> str:
+    """A lower bound with four digits, rounded down."""
+    if not bound > 0:
+        return "0"
+    exact = Decimal(f"{bound:.{_EXACT}g}")
+    return _plain(exact.quantize(Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1), rounding=ROUND_FLOOR))
+
+
 def confidence(delta: float) -> str:
     """The probability 1 - δ, rounded down: ``0.95``."""
     return _plain(_DOWN.subtract(Decimal(1), _up(delta)))

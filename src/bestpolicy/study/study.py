@@ -59,8 +59,8 @@ from bestpolicy.study.journal import Asked, Record, answered, damage, rows_of_ch
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
 from bestpolicy.study.queries import Batch, Query, check_tally
-from bestpolicy.study.result import Outcome, Result, explain
-from bestpolicy.study.settings import RESET, Settings, absolute_epsilon
+from bestpolicy.study.result import Outcome, Result, at_least, explain
+from bestpolicy.study.settings import RESET, Settings, asked
 from bestpolicy.study.store import Store, StudyFile, count_attempts
 
 _OVER = (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)  # nothing is left to forecast
@@ -76,7 +76,7 @@ class Study:
     epsilon : float or str
         The policy shall be within `epsilon` ≥ 0 of optimal; 0 asks for an optimal policy. A share such as "5%" is one
         of the range that values can take: (high - low)/(1 - discount) or (high - low)·horizon, for rewards from low to
-        high.
+        high; "5% of V*" is one of the largest |V*|, which the run finds out (for tables, with "sharp").
     delta : float
         Allowed probability of error, in (0, 1).
     algorithm : str or Algorithm, optional
@@ -207,10 +207,12 @@ class Study:
         self._largest_batch = inf if largest_batch is None else largest_batch
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
-        asked, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
+        most, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
         rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale, self.settings.truncation_loss))
         begin = start_distribution(self.problem, self.settings)
-        self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, scale, memory, begin))
+        offset = self.units.reward_offset * float(self.problem.value_limits[0]) / scale
+        given = Task(self.problem, most, self.delta, rng, own_data, scale, memory, begin, self.settings.share, offset)
+        self._run = self.algorithm.run(given)
         if not (self.problem.distinct.sum(axis=1) > 1).any():
             self._record(_nothing_to_choose(self.problem))
             self.stop(Outcome.CERTIFIED)
@@ -513,6 +515,11 @@ class Study:
         explanation = explain(
             self.outcome, last, self.delta, self.max_samples, ahead, self._unfit_batch(), where, self.asked_epsilon
         )
+        if self.settings.share and self.outcome is Outcome.CERTIFIED and last is not None:
+            explanation += (
+                f" That is at most {100 * self.settings.share:g} % of the largest |V*|, which is at least "
+                f"{at_least(last.value_floor)}."
+            )
         if self.settings.truncation_loss and last and last.epsilon < inf:
             explanation += f" {self.settings.truncation}"
         if self._cut_short:
@@ -712,8 +719,8 @@ class Study:
             # A check carries over what was certified before it, so only the last one needs its proof.
             self.checks[-1] = replace(self.checks[-1], proof=None)
         scale, lost = self.units.reward_scale, self.settings.truncation_loss
-        epsilon = check.epsilon * scale + lost
-        self.checks.append(replace(check, policy=policy, epsilon=epsilon, gap=check.gap * scale))
+        scaled = {"epsilon": check.epsilon * scale + lost, "gap": check.gap * scale}
+        self.checks.append(replace(check, policy=policy, **scaled, value_floor=check.value_floor * scale))
 
 
 def settings_of(
@@ -734,8 +741,15 @@ def settings_of(
     found, why = choose_algorithm(algorithm, problem, own_data=own_data, start=start is not None)
     if start is None and found.about.sampling == "episodes":
         start = RESET
+    most, share = asked(epsilon, problem, units or Units())
+    able = problem.is_tabular and getattr(found, "takes_share", False)
+    if share and (not able or (units or Units()).reward_bias):
+        raise InvalidInput(
+            f"epsilon={epsilon!r}, a share of V*, is for tables, with algorithm 'sharp' and rewards that are not "
+            "truncated. Give a number, or '5%' (of the range that values can take)."
+        )
     settings = Settings(
-        absolute_epsilon(epsilon, problem, units or Units()),
+        most,
         delta,
         found.name,
         parameters_of(found),
@@ -746,6 +760,7 @@ def settings_of(
         origin or {},
         start=start,
         chosen=why,
+        share=share,
         truncation_loss=(units or Units()).truncation_loss(problem),
     )
     _require_room(settings)
