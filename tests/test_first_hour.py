@@ -150,3 +150,15 @@ def test_the_line_shows_a_range():
     result = study.result()
     assert result.to_dict()["expected_samples"] == [ahead.low, ahead.high]
     assert f"{ahead} calls would be needed in all" in result.explanation
+
+
+def test_a_run_that_will_not_end_soon_ends_with_what_it_would_need():
+    def step(state, action, rng):
+        return float(rng.random() < (0.5, 0.501)[action]), int(rng.integers(4))
+
+    how = {"states": range(4), "actions": [0, 1], "discount": 0.9, "epsilon": 0.5, "delta": 0.05, "seed": 0}
+    result = bp.identify(step, **how, largest_batch=2000)
+    assert result.outcome == "sample budget spent"
+    assert result.samples < 2000
+    assert "it should need" in result.explanation
+    assert "largest_batch=math.inf" in result.explanation

@@ -26,7 +26,7 @@ from bestpolicy.run import drive
 from bestpolicy.run.arguments import calls_a_function, numbered_start, suited
 from bestpolicy.run.identify import CALLS_PER_QUERY as OWN_CALLS_PER_QUERY
 from bestpolicy.run.identify import LARGEST_BATCH
-from bestpolicy.simulators import ExactSimulator, GenerativeModel
+from bestpolicy.simulators import ExactSimulator, Model
 from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.study.patience import until
 from bestpolicy.study.result import at_most
@@ -116,7 +116,7 @@ def run_study(
     model: str,
     store: str | None,
     *,
-    simulator: GenerativeModel | None = None,
+    simulator: Model | None = None,
     max_seconds: float | None,
     workers: int | None,
     certificate: str | None,

@@ -54,12 +54,12 @@ from bestpolicy.problem.units import Units
 from bestpolicy.samples import Tally, Wanted
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
-from bestpolicy.study.forecast import Outlook, Pace, outlook
+from bestpolicy.study.forecast import Outlook, Pace, in_time, outlook
 from bestpolicy.study.journal import Asked, Record, answered, damage, rows_of_checks, tally_to_bytes
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
 from bestpolicy.study.queries import Batch, Query, check_tally
-from bestpolicy.study.result import Outcome, Result, at_least, explain
+from bestpolicy.study.result import Outcome, Result, at_least, explain, so_far
 from bestpolicy.study.settings import RESET, Settings, asked
 from bestpolicy.study.store import Store, StudyFile, count_attempts
 
@@ -198,6 +198,7 @@ class Study:
         self._own_samples = 0
         self._measured: Tally | None = None
         self._largest_batch = inf  # of the first request
+        self.largest_plan = inf  # calls that a run may need; whoever drives it ends it if more are in sight
 
     def _start(
         self, own_data: Tally | None, store: str | PathLike[str] | None = None, largest_batch: float | None = None
@@ -522,6 +523,13 @@ class Study:
             )
         if self.settings.truncation_loss and last and last.epsilon < inf:
             explanation += f" {self.settings.truncation}"
+        if ahead.low > self.largest_plan and self.outcome is Outcome.BUDGET:
+            days = self.pace.seconds(self.checks, ahead.low)
+            explanation = (
+                f"The run ended early: it should need {ahead} calls of your simulator, {in_time(days)} or more; "
+                f"{so_far(last, where)}. Ask for a larger epsilon; if you mean it, give max_samples= (a budget) or "
+                "largest_batch=math.inf."
+            )
         if self._cut_short:
             explanation += " A look at the data takes longer than was left of it: give more time, or another algorithm."
         if self.unfinished:
@@ -719,8 +727,8 @@ class Study:
             # A check carries over what was certified before it, so only the last one needs its proof.
             self.checks[-1] = replace(self.checks[-1], proof=None)
         scale, lost = self.units.reward_scale, self.settings.truncation_loss
-        scaled = {"epsilon": check.epsilon * scale + lost, "gap": check.gap * scale}
-        self.checks.append(replace(check, policy=policy, **scaled, value_floor=check.value_floor * scale))
+        epsilon, gap, floor = check.epsilon * scale + lost, check.gap * scale, check.value_floor * scale
+        self.checks.append(replace(check, policy=policy, epsilon=epsilon, gap=gap, value_floor=floor))
 
 
 def settings_of(
