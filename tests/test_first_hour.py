@@ -126,6 +126,12 @@ def test_ranges_lie_ahead_and_close_in():
     planned = outlook(settings, ALGORITHMS["sharp"](), problem, looks((100, inf), forecast=1000.0, rule="Theorem U"))
     assert planned.low < 1000 == planned.expected < planned.high
     assert outlook(settings, tight, problem, looks((300, 0.1))) == Outlook(300, 300, 300)
+    assert [str(Outlook(low, high)) for low, high in ((1234, 5678), (3e9, inf), (9, 9), (0, inf))] == [
+        "1,200 to 5,700",
+        "more than 3e+09",
+        "9",
+        "too early to tell",
+    ]
 
 
 def test_time_is_calls_and_looks():
@@ -144,7 +150,7 @@ def test_the_line_shows_a_range():
             study.tell(query, simulator.sample(query.pulls, query.rng()))
         lines.append(progress_line(study))
     ahead = study.outlook()
-    assert f"{ahead.low:.2g} to {ahead.high:.2g} in all" in lines[-1]
+    assert f"{ahead} in all" in lines[-1]
     assert lines[-1].endswith(" left")
     study.stop()
     result = study.result()

@@ -24,7 +24,7 @@ from bestpolicy.run.identify import drive
 from bestpolicy.simulators import Model
 from bestpolicy.study import Study
 from bestpolicy.study.again import resume_same
-from bestpolicy.study.forecast import in_time
+from bestpolicy.study.forecast import in_calls, in_time
 
 _CALLS_A_PAIR, _LEAST, _MOST = 64, 1000, 10**6  # of a pilot: for each pair or dimension, at least, at most
 _WIDE = 5.0  # times the low end: a range that is worth a word
@@ -84,17 +84,17 @@ class CostEstimate:
         if self.low == self.high:
             lines.append(f"  simulator calls   {self.low:,.0f}, all of them made: it is certified")
         elif isfinite(self.high):
-            lines.append(f"  simulator calls   {_calls(self.low)} to {_calls(self.high)}")
+            lines.append(f"  simulator calls   {in_calls(self.low)} to {in_calls(self.high)}")
             lines.append(f"  time              {in_time(self.seconds[0])} to {in_time(self.seconds[1])}")
         else:
-            lines.append(f"  simulator calls   more than {_calls(self.low)}; the pilot says no more: make it longer")
+            lines.append(f"  simulator calls   more than {in_calls(self.low)}; the pilot says no more: make it longer")
         if self.pilot_calls:
             lines.append(f"  a call, a look    {_short(self.seconds_per_call)}, {_short(self.seconds_per_look)}")
         if self.memory:
             lines.append(f"  memory            {self.memory / 2**20:,.0f} MB")
         if isfinite(self.paper_calls):
             lines.append(
-                f"  the paper's       {self.paper_algorithm} would need about {_calls(self.paper_calls)} calls"
+                f"  the paper's       {self.paper_algorithm} would need about {in_calls(self.paper_calls)} calls"
             )
         lines.append(f"  from a pilot of {self.pilot_calls:,} calls")
         if isfinite(self.high) and self.high > _WIDE * self.low:
@@ -223,10 +223,6 @@ def _peak() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak) * (1 if sys.platform == "darwin" else 1024)
-
-
-def _calls(number: float) -> str:
-    return f"{float(f'{number:.2g}'):,.0f}" if number < 1e7 else f"{number:.2g}"
 
 
 def _short(seconds: float) -> str:

@@ -58,8 +58,8 @@ class Outlook:
         if not self.low > 0 and not isfinite(self.high):
             return "too early to tell"
         if not isfinite(self.high):
-            return f"more than {self.low:.2g}"
-        low, high = f"{self.low:.2g}", f"{self.high:.2g}"
+            return f"more than {in_calls(self.low)}"
+        low, high = in_calls(self.low), in_calls(self.high)
         return low if low == high else f"{low} to {high}"
 
 
@@ -95,6 +95,11 @@ class Pace:
         growth = max(now / before, 1.05) if before else 2.0  # looks come at a geometric pace
         looks = max(1.0, log(calls / max(now, 1)) / log(growth))
         return self.simulating / self.calls * (calls - now) + max(self.last, self.looking / self.looks) * looks
+
+
+def in_calls(number: float) -> str:
+    """A number of calls, roughly: ``4,800``, ``2.5e+09``."""
+    return f"{float(f'{number:.2g}'):,.0f}" if number < 1e7 else f"{number:.2g}"
 
 
 def in_time(seconds: float) -> str:
