@@ -228,7 +228,7 @@ def _peak() -> int:
 def _short(seconds: float) -> str:
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
-            return f"{seconds / size:.2g} {unit}"
+            return f"{seconds / size:.3g} {unit}"
     return "less than 1 µs"
 
 
