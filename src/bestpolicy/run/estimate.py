@@ -47,8 +47,8 @@ class CostEstimate:
     seconds_per_call, seconds_per_look : float
         As measured in the pilot.
     memory : int
-        Bytes that this process has taken at most until now; 0 if the system does not tell.
-    paper_calls : float
+        Bytes that this process has taken at most, looks of the pilot included; 0 if the system does not tell.
+    paper_algorithm, paper_calls : str, float
         What the paper's algorithm, `gss` or `gss-e`, would need, by its formula at the gap that was seen.
     pilot_calls : int
         Calls that were made for this.
