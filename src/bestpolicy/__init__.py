@@ -22,7 +22,7 @@ from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, S
 from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
-from bestpolicy.problem import Problem, Units
+from bestpolicy.problem import Problem, Truncated, Units
 from bestpolicy.run import CostEstimate, drive, estimate, identify
 from bestpolicy.samples import Episodes, Pulls, Tally
 from bestpolicy.simulators import (
@@ -68,6 +68,7 @@ __all__ = [
     "StoreError",
     "Study",
     "Tally",
+    "Truncated",
     "Units",
     "Verification",
     "__version__",

@@ -103,12 +103,12 @@ def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algor
             hint = did_you_mean(algorithm, ALGORITHMS)
             raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
         algorithm = ALGORITHMS[algorithm]()
-    algorithm = require_algorithm(algorithm)
-    _require_task(algorithm)
-    reason = algorithm.unsuitable(problem)
+    found: Algorithm = require_algorithm(algorithm)
+    _require_task(found)
+    reason = found.unsuitable(problem)
     if reason:
-        raise InvalidInput(f"algorithm {algorithm.name!r} cannot run on this problem: {reason}")
-    return algorithm
+        raise InvalidInput(f"algorithm {found.name!r} cannot run on this problem: {reason}")
+    return found
 
 
 def require_algorithm(algorithm: Any) -> Any:

@@ -26,7 +26,7 @@ from bestpolicy.run import drive
 from bestpolicy.run.arguments import calls_a_function, numbered_start, suited
 from bestpolicy.run.identify import CALLS_PER_QUERY as OWN_CALLS_PER_QUERY
 from bestpolicy.run.identify import LARGEST_BATCH
-from bestpolicy.simulators import ExactSimulator, GenerativeModel
+from bestpolicy.simulators import ExactSimulator, Model
 from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.study.patience import until
 from bestpolicy.study.result import at_most
@@ -74,12 +74,12 @@ def identify(
     units = Units.of(own)
     max_seconds, as_json = how.pop("max_seconds"), how.pop("as_json")
     how["start"] = typed_start(how["start"], problem, own)
-    how["epsilon"] = absolute_epsilon(how["epsilon"], problem, units)
     simulator = own if own is not None else ExactSimulator(mdp, rewards=rewards)  # type: ignore[arg-type]
     how["algorithm"] = suited(how["algorithm"], simulator, start=how["start"] is not None)
     method = how["algorithm"].algorithm
     if mdp is not None:
-        _warn_of_small_budget(notes(), mdp, method, how["epsilon"], how["delta"], how["max_samples"])
+        most = absolute_epsilon(how["epsilon"], problem, units)
+        _warn_of_small_budget(notes(), mdp, method, most, how["delta"], how["max_samples"])
     if certificate is not None:
         require_proof(method)
     calls = CALLS_PER_QUERY if mdp is not None else OWN_CALLS_PER_QUERY
@@ -116,7 +116,7 @@ def run_study(
     model: str,
     store: str | None,
     *,
-    simulator: GenerativeModel | None = None,
+    simulator: Model | None = None,
     max_seconds: float | None,
     workers: int | None,
     certificate: str | None,

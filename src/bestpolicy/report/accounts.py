@@ -208,6 +208,7 @@ def from_certificate(text: str, path: str) -> Account:
             units=Units(
                 claim.number("reward_scale", 1e-300, 1e300),
                 claim.number("reward_offset", -1e300, 1e300),
+                reward_bias=claim.number("reward_bias", 0.0, 1e300) if claim.has("reward_bias") else 0.0,
                 **_names(stated.fields.get("labels")),
             ),
         ),

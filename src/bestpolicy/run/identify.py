@@ -19,6 +19,7 @@ from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.problem import Truncated
 from bestpolicy.problem.units import Units
 from bestpolicy.run.arguments import (
     as_simulator,
@@ -56,7 +57,7 @@ def identify(
     actions: Iterable[Any] | Callable[[Any], Iterable[Any]] | None = None,
     discount: float | None = None,
     horizon: int | None = None,
-    reward_range: tuple[float, float] | None = None,
+    reward_range: tuple[float, float] | Truncated | None = None,
     ends: Iterable[Any] | None = None,
     algorithm: str | Algorithm | None = None,
     seed: int | None = None,
@@ -129,7 +130,8 @@ def identify(
         the features at all; if not, the result carries a warning. These calls come on top of `samples`.
     largest_batch : float, optional
         Refuse to begin if the first batch is of more simulator calls than this: 10⁸ by default where your own function
-        is called and there is no `max_samples`.
+        is called and there is no `max_samples`. Where there is no `max_seconds` either, a run ends, with what it would
+        need, as soon as that is in sight to be more.
     progress : bool or callable, optional
         Whether to show on standard error how far it is; by default on a terminal and in a notebook. Or a function that
         is called with the `Study` after every look at the data.
@@ -183,6 +185,8 @@ def identify(
         if largest_batch is None and max_samples is None and calls_a_function(model):
             largest_batch = LARGEST_BATCH
         study = resumed or Study(model.problem, **how, largest_batch=largest_batch)
+        if max_seconds is None and largest_batch is not None:
+            study.largest_plan = largest_batch
     with closing(study):
         if diagnose is not None and not study.done:
             try:
@@ -245,6 +249,8 @@ def drive(
                         line.look(study)
                     if study.stop_requested:
                         study.stop(Outcome.INTERRUPTED)
+                    elif study.outlook().low > study.largest_plan:
+                        study.stop(Outcome.BUDGET)
                     elif deadline is not None and time.monotonic() > deadline:
                         study.stop(Outcome.TIME)
         except (Paused, TimeUp):

@@ -74,11 +74,11 @@ def _record(store: str, name: str) -> Record | None:
 
 def _differences(before: Settings, asked: Settings) -> list[str]:
     """Name what decides the answer and is another one now."""
-    names = ("asked_epsilon", "delta", "algorithm", "parameters", "seed", "calls_per_query", "start")
+    names = ("asked_epsilon", "share", "delta", "algorithm", "parameters", "seed", "calls_per_query", "start")
     old, new = (json.loads(json.dumps({name: getattr(each, name) for name in names})) for each in (before, asked))
     found = [f"{name.removeprefix('asked_')} was {old[name]!r:.60}, not {new[name]!r:.60}" for name in names]
     differ = [said for name, said in zip(names, found, strict=True) if old[name] != new[name]]
-    for name in ("reward_range", "states", "actions"):
+    for name in ("reward_range", "reward_bias", "states", "actions"):
         if getattr(before.units, name) != getattr(asked.units, name):
             differ.append(f"the {name.replace('_', ' ')} of the simulator")
     return differ

@@ -304,15 +304,18 @@ def explain(
         Outcome.NO_GUARANTEE: "All samples are made, but this algorithm proves nothing of its policy",
         Outcome.RUNNING: "The run is not over",
     }[outcome]
-    certified = (
-        "nothing is certified so far"
-        if known == inf
-        else f"so far the policy is certified to be {quality(known)} {where}"
-    )
+    certified = so_far(last, where)
     if outcome is Outcome.NO_GUARANTEE:
         return f"{why}: nothing is certified."
     needed = f"; {ahead} calls would be needed in all" if 0 < ahead.expected < inf else ""
     return f"{why}: {certified}{needed}."
+
+
+def so_far(last: Check | None, where: str) -> str:
+    """Say what is certified by now."""
+    if last is None or last.epsilon == inf:
+        return "nothing is certified so far"
+    return f"so far the policy is certified to be {quality(last.epsilon)} {where}"
 
 
 def gave_up(samples: int, asked: float) -> str:
@@ -347,6 +350,14 @@ def at_most(bound: float) -> str:
         return "0" if bound == 0 else "∞"
     text = f"{_up(bound):,f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def at_least(bound: float) -> str:
+    """A lower bound with four digits, rounded down."""
+    if not bound > 0:
+        return "0"
+    exact = Decimal(f"{bound:.{_EXACT}g}")
+    return _plain(exact.quantize(Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1), rounding=ROUND_FLOOR))
 
 
 def confidence(delta: float) -> str:

@@ -54,13 +54,13 @@ from bestpolicy.problem.units import Units
 from bestpolicy.samples import Tally, Wanted
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
-from bestpolicy.study.forecast import Outlook, Pace, outlook
+from bestpolicy.study.forecast import Outlook, Pace, in_time, outlook
 from bestpolicy.study.journal import Asked, Record, answered, damage, rows_of_checks, tally_to_bytes
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
 from bestpolicy.study.queries import Batch, Query, check_tally
-from bestpolicy.study.result import Outcome, Result, explain
-from bestpolicy.study.settings import RESET, Settings, absolute_epsilon
+from bestpolicy.study.result import Outcome, Result, at_least, explain, so_far
+from bestpolicy.study.settings import RESET, Settings, asked
 from bestpolicy.study.store import Store, StudyFile, count_attempts
 
 _OVER = (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)  # nothing is left to forecast
@@ -76,7 +76,7 @@ class Study:
     epsilon : float or str
         The policy shall be within `epsilon` ≥ 0 of optimal; 0 asks for an optimal policy. A share such as "5%" is one
         of the range that values can take: (high - low)/(1 - discount) or (high - low)·horizon, for rewards from low to
-        high.
+        high; "5% of V*" is one of the largest |V*|, which the run finds out (for tables, with "sharp").
     delta : float
         Allowed probability of error, in (0, 1).
     algorithm : str or Algorithm, optional
@@ -198,6 +198,7 @@ class Study:
         self._own_samples = 0
         self._measured: Tally | None = None
         self._largest_batch = inf  # of the first request
+        self.largest_plan = inf  # calls that a run may need; whoever drives it ends it if more are in sight
 
     def _start(
         self, own_data: Tally | None, store: str | PathLike[str] | None = None, largest_batch: float | None = None
@@ -207,10 +208,12 @@ class Study:
         self._largest_batch = inf if largest_batch is None else largest_batch
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
-        asked, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
-        rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale))
+        most, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
+        rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale, self.settings.truncation_loss))
         begin = start_distribution(self.problem, self.settings)
-        self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, scale, memory, begin))
+        offset = self.units.reward_offset * float(self.problem.value_limits[0]) / scale
+        given = Task(self.problem, most, self.delta, rng, own_data, scale, memory, begin, self.settings.share, offset)
+        self._run = self.algorithm.run(given)
         if not (self.problem.distinct.sum(axis=1) > 1).any():
             self._record(_nothing_to_choose(self.problem))
             self.stop(Outcome.CERTIFIED)
@@ -513,6 +516,20 @@ class Study:
         explanation = explain(
             self.outcome, last, self.delta, self.max_samples, ahead, self._unfit_batch(), where, self.asked_epsilon
         )
+        if self.settings.share and self.outcome is Outcome.CERTIFIED and last is not None:
+            explanation += (
+                f" That is at most {100 * self.settings.share:g} % of the largest |V*|, which is at least "
+                f"{at_least(last.value_floor)}."
+            )
+        if self.settings.truncation_loss and last and last.epsilon < inf:
+            explanation += f" {self.settings.truncation}"
+        if ahead.low > self.largest_plan and self.outcome is Outcome.BUDGET:
+            days = self.pace.seconds(self.checks, ahead.low)
+            explanation = (
+                f"The run ended early: it should need {ahead} calls of your simulator, {in_time(days)} or more; "
+                f"{so_far(last, where)}. Ask for a larger epsilon; if you mean it, give max_samples= (a budget) or "
+                "largest_batch=math.inf."
+            )
         if self._cut_short:
             explanation += " A look at the data takes longer than was left of it: give more time, or another algorithm."
         if self.unfinished:
@@ -709,8 +726,9 @@ class Study:
                 policy = self.checks[-1].policy  # most policies of a trace are one and the same
             # A check carries over what was certified before it, so only the last one needs its proof.
             self.checks[-1] = replace(self.checks[-1], proof=None)
-        scale = self.units.reward_scale
-        self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
+        scale, lost = self.units.reward_scale, self.settings.truncation_loss
+        epsilon, gap, floor = check.epsilon * scale + lost, check.gap * scale, check.value_floor * scale
+        self.checks.append(replace(check, policy=policy, epsilon=epsilon, gap=gap, value_floor=floor))
 
 
 def settings_of(
@@ -731,8 +749,15 @@ def settings_of(
     found, why = choose_algorithm(algorithm, problem, own_data=own_data, start=start is not None)
     if start is None and found.about.sampling == "episodes":
         start = RESET
+    most, share = asked(epsilon, problem, units or Units())
+    able = problem.is_tabular and getattr(found, "takes_share", False)
+    if share and (not able or (units or Units()).reward_bias):
+        raise InvalidInput(
+            f"epsilon={epsilon!r}, a share of V*, is for tables, with algorithm 'sharp' and rewards that are not "
+            "truncated. Give a number, or '5%' (of the range that values can take)."
+        )
     settings = Settings(
-        absolute_epsilon(epsilon, problem, units or Units()),
+        most,
         delta,
         found.name,
         parameters_of(found),
@@ -743,7 +768,10 @@ def settings_of(
         origin or {},
         start=start,
         chosen=why,
+        share=share,
+        truncation_loss=(units or Units()).truncation_loss(problem),
     )
+    _require_room(settings)
     _require_start(problem, settings, found)
     _require_ends(problem, settings.units)
     return settings, found
@@ -776,6 +804,17 @@ def _require_start(problem: Problem, settings: Settings, algorithm: Algorithm) -
         raise InvalidInput(
             f"start must be one of the states 0 to {problem.states - 1}, or a distribution over them. Got "
             f"{f'{len(start)} numbers' if isinstance(start, tuple) else start} instead."
+        )
+
+
+def _require_room(settings: Settings) -> None:
+    """Raise InvalidInput if truncated rewards may cost all that is asked."""
+    lost = settings.truncation_loss
+    if lost and not settings.asked_epsilon > lost:
+        raise InvalidInput(
+            f"epsilon must be larger than {lost:g}, which is what truncating rewards to "
+            f"[{settings.units.reward_range[0]:g}, {settings.units.reward_range[1]:g}] may cost. Got "
+            f"{settings.asked_epsilon:g} instead; truncate less (a wider range has a smaller bias)."
         )
 
 
