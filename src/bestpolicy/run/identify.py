@@ -227,8 +227,8 @@ def drive(
         check_arguments(model, executor, max_seconds, query_seconds, progress)
         require_same_problem(study, model)
         require_sampling(study.algorithm, model)
-        share_names(study, model, executor)
         study.reopen()
+        share_names(study, model, executor)
         deadline = None if max_seconds is None else begun + max_seconds
         crew = None if executor is None else Crew(model, executor, query_seconds=query_seconds)
         logger.info("%s with seed %d", study, study.seed)
