@@ -130,6 +130,7 @@ def share_names(study: Study, model: Model, executor: Any) -> None:
             "List them: states=[…] (those of a simulator after a run without workers are its attribute `states`)."
         )
     model.know_states(study.units.states)  # type: ignore[union-attr]
+    study.name_states(Units.of(model).states)  # it may have numbered more of them already
 
 
 def suited(algorithm: str | Algorithm | None, model: Model, **known: bool) -> Choice:

@@ -230,8 +230,8 @@ def drive(
         check_arguments(model, executor, max_seconds, query_seconds, progress)
         require_same_problem(study, model)
         require_sampling(study.algorithm, model)
-        share_names(study, model, executor)
         study.reopen()
+        share_names(study, model, executor)
         deadline = None if max_seconds is None else begun + max_seconds
         crew = None if executor is None else Crew(model, executor, query_seconds=query_seconds)
         logger.info("%s with seed %d", study, study.seed)
@@ -283,11 +283,17 @@ def _answer_here(study: Study, model: Model, until: float | None, line: Progress
             tally = measure(model, query, calls=calls)
         except SimulatorError as error:
             record.remove()
+            _share_numbers(study, model)
             raise failed(study, query, error) from error.__cause__
         finally:
             study.unfinished = calls.kept
         study.unfinished = 0
-        if getattr(model, "numbers_as_they_appear", False):
-            study.name_states(Units.of(model).states)
+        _share_numbers(study, model)
         study.tell(query, tally)
         record.remove()
+
+
+def _share_numbers(study: Study, model: Model) -> None:
+    """Have the study know the numbers that observations have got, before it is told of samples that have them."""
+    if getattr(model, "numbers_as_they_appear", False):
+        study.name_states(Units.of(model).states)

@@ -79,9 +79,16 @@ def _differences(before: Settings, asked: Settings) -> list[str]:
     found = [f"{name.removeprefix('asked_')} was {old[name]!r:.60}, not {new[name]!r:.60}" for name in names]
     differ = [said for name, said in zip(names, found, strict=True) if old[name] != new[name]]
     for name in ("reward_range", "reward_bias", "states", "actions"):
-        if getattr(before.units, name) != getattr(asked.units, name):
+        if not _agree(getattr(before.units, name), getattr(asked.units, name)):
             differ.append(f"the {name.replace('_', ' ')} of the simulator")
     return differ
+
+
+def _agree(before: Any, asked: Any) -> bool:
+    """Whether these are the same; what has no name yet may get one: observations that are numbered as they appear."""
+    if isinstance(before, list) and isinstance(asked, list) and len(before) == len(asked):
+        return all(a == b or a is None or b is None for a, b in zip(before, asked, strict=True))
+    return bool(before == asked)
 
 
 def _bytes(tally: Tally | None) -> bytes:

@@ -430,7 +430,7 @@ class Study:
     def name_states(self, names: list[Any] | None) -> None:
         """Remember the names of states, for a simulator that numbers them as they appear."""
         if names != self.units.states:
-            own = None if names is None else sum(name is not None for name in names[:-1])
+            own = None if names is None else max(1, sum(name is not None for name in names[:-1]))
             self._change(units=replace(self.units, states=names, own_states=own))
 
     def note_failure(self) -> None:
