@@ -45,13 +45,14 @@ from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.verification import verify_text
 from bestpolicy.verification.case import Case
-from bestpolicy.verification.claim import CHECKED, reached, rule_name
+from bestpolicy.verification.claim import CHECKED, LINEAR, reached, rule_name
 from bestpolicy.verification.protocol import THEOREMS
 from bestpolicy.verification.reading import FORMAT, VERSION, digest
 from bestpolicy.verification.tables import FIELDS
 
 if TYPE_CHECKING:
     from bestpolicy.study import Result
+    from bestpolicy.study.linearity import Linearity
     from bestpolicy.study.settings import Settings
 
 _PLAIN, _WITH_ENDS = 2, 3  # versions that programs without an idea of ends, or of truncated rewards, can read
@@ -178,7 +179,7 @@ def make_certificate(result: Result, epsilon: float | None = None) -> dict[str, 
             "versions": versions(),
             **({} if origin.chain is None else {"chain": origin.chain}),
         },
-        "assumptions": _assumptions(proof, settings.units.reward_scale, len(problem.ends)),
+        "assumptions": _assumptions(proof, settings.units.reward_scale, problem, result.linearity),
     }
     return document | {"sha256": digest(document)}
 
@@ -338,12 +339,15 @@ def _samples(proof: Proof) -> dict[str, Any]:
     }
 
 
-def _assumptions(proof: Proof, reward_scale: float, ends: int) -> list[dict[str, Any]]:
+def _assumptions(
+    proof: Proof, reward_scale: float, problem: Problem, linearity: Linearity | None
+) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"assumption": assumption, "checked": True} for assumption in CHECKED]
-    found += [
-        {"assumption": "transition probabilities and mean rewards are linear in the features", "checked": False},
-        {"assumption": "samples are independent given the sampled pairs", "checked": False},
-    ]
+    if not problem.is_tabular:  # every table is linear in one-hot features
+        tested = "" if linearity is None else f", {linearity.words}"
+        found.append({"assumption": LINEAR + tested, "checked": False})
+    found.append({"assumption": "samples are independent given the sampled pairs", "checked": False})
+    ends = len(problem.ends)
     if ends:
         found.append({"assumption": f"in {ends:,} of the states the process is over", "checked": False})
     if proof.theorem == "no choice":

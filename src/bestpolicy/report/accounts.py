@@ -21,12 +21,14 @@ from bestpolicy.report.labels import Labels
 from bestpolicy.samples import Tally
 from bestpolicy.study import Outcome, Result
 from bestpolicy.study.forecast import Outlook, stored_outlook
+from bestpolicy.study.linearity import Linearity
+from bestpolicy.study.result import FINAL
 from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import Store
 from bestpolicy.verification import Verification, verify_text
 from bestpolicy.verification.reading import Node, parse
 
-_ENDS = (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
+_ENDS = FINAL
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,8 @@ class Account:
         Of a certificate.
     created : str
     seconds : float, optional
+    linearity : Linearity, optional
+        What was tested of the features.
     """
 
     name: str
@@ -87,6 +91,7 @@ class Account:
     verification: Verification | None = None
     created: str = ""
     seconds: float | None = None
+    linearity: Linearity | None = None
 
     @property
     def forecast(self) -> float | None:
@@ -150,6 +155,7 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
         source=os.fspath(path),
         created=record.created,
         seconds=result.get("seconds"),
+        linearity=Linearity.from_dict(result["linearity"]) if "linearity" in result else None,
     )
 
 
@@ -179,6 +185,7 @@ def from_result(result: Result, model: str = "") -> Account:
         warnings=result.warnings,
         source="" if origin.store is None else os.fspath(origin.store),
         seconds=result.seconds,
+        linearity=result.linearity,
     )
 
 

@@ -36,7 +36,7 @@ from bestpolicy.study.result import at_most
 from bestpolicy.study.settings import Settings, is_about_failures
 
 _CHECKS_SHOWN = 300
-_HOW_TO_TEST = "identify(..., diagnose=n) tests it from samples"
+_HOW_TO_TEST = "linearity= tests it from samples"
 
 
 @dataclass(frozen=True)
@@ -256,10 +256,11 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
         ),
         ("samples are independent given the sampled pairs, and none was lost for what came out", *independent),
     ]
-    if mdp is None:
+    if mdp is None and not account.problem.is_tabular:
         linear = "transition probabilities and mean rewards are linear in the features"
         bent = any(not is_about_failures(warning) for warning in account.warnings)
-        tested = in_doubt if bent else ("taken on trust", _HOW_TO_TEST)
+        found = account.linearity
+        tested = in_doubt if bent else ("taken on trust", _HOW_TO_TEST) if found is None else ("tested", found.words)
         trusted.insert(1, (linear, *tested))
     span = account.settings.parameters.get("value_span", inf)
     if isinstance(span, float) and isfinite(span):

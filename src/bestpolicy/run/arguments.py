@@ -17,6 +17,7 @@ from bestpolicy.problem.names import Names
 from bestpolicy.problem.units import Units
 from bestpolicy.simulators import (
     CallableSimulator,
+    ExactSimulator,
     ForwardModel,
     GenerativeModel,
     GymSimulator,
@@ -49,6 +50,11 @@ def calls_a_function(model: Any) -> bool:
     return isinstance(model, CallableSimulator | ResetSimulator) or (
         isinstance(model, GymSimulator) and not model.has_table
     )
+
+
+def tested_share(model: Any, linearity: float | None) -> float | None:
+    """Return the share of the calls that tests the features; a model that is known to be linear needs no test."""
+    return 0.0 if linearity is None and isinstance(model, ExactSimulator) else linearity
 
 
 def numbered_start(model: Model, start: Any) -> Any:

@@ -30,6 +30,7 @@ from bestpolicy.problem.units import Units
 from bestpolicy.stopping import Check
 from bestpolicy.study.display import as_frame, as_html, as_picture
 from bestpolicy.study.forecast import Outlook
+from bestpolicy.study.linearity import Linearity
 from bestpolicy.study.values import estimated_q_values
 
 if TYPE_CHECKING:
@@ -49,9 +50,13 @@ class Outcome(StrEnum):
     BUDGET = "sample budget spent"
     TIME = "time budget spent"
     INTERRUPTED = "interrupted"
+    DOUBT = "in doubt"
     GAVE_UP = "gave up"
     NO_GUARANTEE = "finished without a guarantee"
     RUNNING = "still running"
+
+
+FINAL = (Outcome.CERTIFIED, Outcome.DOUBT, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)  # nothing more is to be simulated
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,6 +99,8 @@ class Result:
         Simulator calls of a batch that is not complete. They are kept in the study's file and count when it goes on.
     outlook : Outlook, optional
         Range of the simulator calls that the whole run should need, if it is not over.
+    linearity : Linearity, optional
+        What was tested of the features, and what misfit could still hide; None if they are one-hot, or not tested.
     """
 
     algorithm: str
@@ -120,6 +127,7 @@ class Result:
     names: Names | None = None
     unfinished_calls: int = 0
     outlook: Outlook | None = None
+    linearity: Linearity | None = None
 
     def action(self, state: Any, step: int = 0) -> Any:
         """Return what the policy does in a state, both by their names (by their numbers where they have none).
@@ -264,6 +272,7 @@ class Result:
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
             **self._json_outlook(),
+            **({} if self.linearity is None else {"linearity": self.linearity.to_dict()}),
             "version": __version__,
         } | self._json_names()
 
@@ -296,6 +305,9 @@ def explain(
         return f"The policy is {claim(known, delta, where)} ({last.rule})."
     calls = "1 simulator call" if max_samples == 1 else f"{max_samples} simulator calls"
     spent = f"{unfit} does not fit into the budget of {calls}" if unfit else f"The budget of {calls} is spent"
+    if outcome is Outcome.DOUBT:
+        within = "" if known == inf else f"; what was shown so far ({quality(known)}) would hold if they did"
+        return f"Nothing is certified, because the features do not fit{within}."
     why = {
         Outcome.BUDGET: spent,
         Outcome.TIME: "The time is up",
