@@ -25,8 +25,6 @@ from bestpolicy.algorithms.protocol import Request
 from bestpolicy.comparison import InstanceBound, Skipped, Trial
 from bestpolicy.report import accounts, words
 from bestpolicy.report.accounts import from_result, from_store
-from bestpolicy.report.labels import Labels
-from bestpolicy.report.layout import find_grid
 from bestpolicy.report.live import study_version
 from bestpolicy.study.store import Store
 from tests.models import random_mdp
@@ -480,18 +478,6 @@ def test_a_huge_problem_makes_a_small_page():
     assert "The 200 least decided of 600 states are drawn." in page
     rows = policy_of(outline)
     assert [int(row["action"]) for row in rows] == result.policy.ravel().tolist()
-
-
-def test_known_grids():
-    square = bp.Problem(np.eye(16 * 4).reshape(16, 4, -1), discount=0.9)
-    other = Labels()
-    assert find_grid(square, "grid", other) == find_grid(square, "B12", other) == report.Grid(4, 4, "↑↓←→")
-    assert find_grid(square, "", Labels("FrozenLake-v1")).arrows == "←↓→↑"
-    assert find_grid(square, "queue", Labels("Taxi-v3")) is None
-    large = bp.Problem(np.eye(65 * 4).reshape(65, 4, -1), discount=0.9)
-    assert find_grid(large, "", Labels("FrozenLake8x8-v1")) == report.Grid(8, 8, "←↓→↑")
-    cliff = bp.Problem(np.eye(49 * 4).reshape(49, 4, -1), discount=0.9)
-    assert find_grid(cliff, "", Labels("CliffWalking-v1")) == report.Grid(4, 12, "↑→↓←")  # not 7 by 7
 
 
 def test_versions_follow_the_checks(tmp_path):
