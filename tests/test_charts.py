@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bestpolicy as bp
-from bestpolicy.pictures import Chart, Drawn, chart_of, grid_chart, list_chart, policy_figure
+from bestpolicy.pictures import Axis, Chart, Drawn, chart_of, grid_chart, list_chart, policy_figure
 from bestpolicy.pictures.labels import Labels
 from bestpolicy.pictures.maps import MOST_PANELS
 from bestpolicy.problem.units import Units
@@ -167,14 +167,12 @@ def test_a_map_of_each_step_and_signs_without_a_choice():
     assert texts(figure) == ["←", "↓", "→", "·"]
 
 
-def test_not_more_pictures_than_can_be_looked_at():
-    def pictures(states: list) -> int:
-        figure = policy_figure(chart(states), Drawn(np.zeros((1, len(states)), int)), Labels())
-        return sum(axis.axison for axis in figure.axes)
-
-    assert pictures([[i, j, k] for i in range(9) for j in range(5) for k in range(4)]) == 4
-    assert pictures([[i, j, k] for i in range(26) for j in range(26) for k in range(26) if i + j < 9]) == MOST_PANELS
-    assert pictures([[*ij, k, m] for ij in np.ndindex(6, 6) for k in range(6) for m in range(6)]) == 25
+@pytest.mark.parametrize(("sides", "pictures"), [((2, 2, 4), 4), ((2, 2, 40), MOST_PANELS), ((2, 2, 6, 2), 10)])
+def test_not_more_pictures_than_can_be_looked_at(sides, pictures):
+    places = np.array(list(np.ndindex(*sides)))
+    found = Chart(tuple(Axis("", tuple(map(str, range(side)))) for side in sides), places)
+    figure = policy_figure(found, Drawn(np.zeros((1, len(places)), int)), Labels())
+    assert sum(axis.axison for axis in figure.axes) == pictures
 
 
 def test_hostile_names_are_text():

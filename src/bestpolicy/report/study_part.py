@@ -203,9 +203,13 @@ def _on_the_chart(account: Account, shown: Drawn, chart: Chart) -> Picture:
         caption += " Some of the steps are drawn." if account.problem.stages > 4 else ""
     if chart.left_out:
         caption += f" {words.counted(chart.left_out, 'state')} of another kind left out."
-    where = " by ".join(f"{len(axis.levels)} {axis.name or 'levels'}" for axis in chart.axes)
+    sizes = " by ".join(str(len(axis.levels)) for axis in reversed(chart.axes))
     figure = policy_figure(chart, shown, account.labels, episodic=episodic)
-    return Picture(title, to_svg(figure, "map", f"{title}: {where}."), caption)
+    return Picture(
+        title,
+        to_svg(figure, "map", f"{title}. Grid of {sizes} states." if len(chart.axes) > 1 else f"{title}."),
+        caption,
+    )
 
 
 def _states(account: Account, estimates: Estimates) -> Picture:
