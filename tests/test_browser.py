@@ -75,7 +75,7 @@ def charts(tmp_path_factory) -> Path:
         simulator = bp.NamedSimulator(
             step, states=states, actions=actions, discount=None if horizon else 0.5, horizon=horizon
         )
-        result = bp.identify(simulator, epsilon=0.1, delta=0.1, algorithm="plug-in", seed=0, max_samples=400)
+        result = bp.identify(simulator, epsilon=0.1, delta=0.1, algorithm="tight", seed=0, max_samples=800)
         report.write_report(result, path / f"{name}.html", bounds=False)
     return path
 

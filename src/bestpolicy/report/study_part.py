@@ -204,10 +204,11 @@ def _on_the_chart(account: Account, shown: Drawn, chart: Chart) -> Picture:
     if chart.left_out:
         caption += f" {words.counted(chart.left_out, 'state')} of another kind left out."
     sizes = " by ".join(str(len(axis.levels)) for axis in reversed(chart.axes))
+    description = f"{title}. Grid of {sizes} states." if len(chart.axes) > 1 else f"{title}."
     figure = policy_figure(chart, shown, account.labels, episodic=episodic)
     return Picture(
         title,
-        to_svg(figure, "map", f"{title}. Grid of {sizes} states." if len(chart.axes) > 1 else f"{title}."),
+        to_svg(figure, "map", description),
         caption,
     )
 
