@@ -15,9 +15,9 @@ from bestpolicy._version import versions
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
+from bestpolicy.pictures.labels import Labels
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.report.labels import Labels
 from bestpolicy.samples import Tally
 from bestpolicy.study import Outcome, Result
 from bestpolicy.study.forecast import Outlook, stored_outlook
@@ -160,12 +160,14 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
 
 
 def from_result(result: Result, model: str = "") -> Account:
-    """Take a result from memory; of its samples only those that prove something are known."""
+    """Take a result from memory."""
     origin = result.origin
     if origin is None:
         raise InvalidInput("this result does not say where it comes from, so there is nothing to report on it.")
     last = result.checks[-1] if result.checks else None
-    tally = last.proof.tally if last is not None and last.proof is not None else None
+    tally = origin.measured()
+    if tally is None and last is not None and last.proof is not None:
+        tally = last.proof.tally
     return Account(
         name="",
         problem=origin.problem,

@@ -33,8 +33,8 @@ def resume_same(
 ) -> Study | None:
     """Go on with the study of that name in the file, if there is one and it was begun by the same call.
 
-    The parameters are those of `Study`. Where `seed`, `calls_per_query`, `algorithm` and `linearity` are not given, those
-    of the study in the file are right. The budget is the one that is given now.
+    The parameters are those of `Study`. Where `seed`, `calls_per_query`, `algorithm` and `linearity` are not given, it
+    is as the study in the file began. The budget is the one that is given now.
     """
     known = _record(file_path("store", store), name)
     if known is None:

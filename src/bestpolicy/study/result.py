@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy._numerics.inputs import whole
+from bestpolicy._numerics.inputs import choice, whole
 from bestpolicy._version import __version__
 from bestpolicy.certificate import Origin, write_certificate
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem.names import Names, key_of
 from bestpolicy.problem.units import Units
 from bestpolicy.stopping import Check
-from bestpolicy.study.display import as_frame, as_html, as_picture
+from bestpolicy.study.display import as_frame, as_html, as_picture, policy_picture
 from bestpolicy.study.forecast import Outlook
 from bestpolicy.study.linearity import Linearity
 from bestpolicy.study.values import estimated_q_values
@@ -183,9 +183,21 @@ class Result:
         """Return `rows` as a `pandas.DataFrame`."""
         return as_frame(self.rows())
 
-    def plot(self) -> Figure:
-        """Draw what was certified after how many simulator calls; returns a figure of matplotlib."""
-        return as_picture(self.checks, self.asked_epsilon)
+    def plot(self, what: str = "policy") -> Figure:
+        """Draw the policy, or the run; returns a figure of matplotlib, and shows nothing by itself.
+
+        Parameters
+        ----------
+        what : {"policy", "run"}
+            "policy": what is played where. States that are numbers, tuples or texts with numbers are drawn by these: a
+            grid as a grid, stock by time, queue by queue. "run": what was certified after how many simulator calls.
+        """
+        choice("what", what, ("policy", "run"))
+        if what == "run":
+            return as_picture(self.checks, self.asked_epsilon)
+        if self.origin is None or not self.checks:
+            raise InvalidInput("nothing was measured and looked at so far, so there is no policy to draw.")
+        return policy_picture(self.origin, self.checks[-1].policy, self._names.states)
 
     def _repr_html_(self) -> str:
         return as_html(self.explanation, self._facts, self.rows())
