@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 from bestpolicy._numerics.inputs import choice
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.algorithms import Algorithm, find_algorithm
+from bestpolicy.algorithms import Algorithm
 from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.problem import Truncated
 from bestpolicy.problem.units import Units
 from bestpolicy.run.arguments import (
     as_simulator,
@@ -55,7 +56,7 @@ def identify(
     actions: Iterable[Any] | Callable[[Any], Iterable[Any]] | None = None,
     discount: float | None = None,
     horizon: int | None = None,
-    reward_range: tuple[float, float] | None = None,
+    reward_range: tuple[float, float] | Truncated | None = None,
     ends: Iterable[Any] | None = None,
     algorithm: str | Algorithm | None = None,
     seed: int | None = None,
@@ -95,7 +96,9 @@ def identify(
     states, actions, discount, horizon, reward_range, ends : optional
         Of a function: all states and actions, by whatever names, and what else `NamedSimulator` wants to know.
     algorithm : str or Algorithm, optional
-        "gss" if the problem is discounted, "gss-e" if episodic, by default.
+        By default, or if it is "auto", the one that fits: "forward" if the environment can only be reset and stepped,
+        "adaptive" with samples from elsewhere, else "sharp" (`bestpolicy.algorithms.default_name`); the result says
+        which it was. The paper's own are "gss" and "gss-e".
     seed : int, optional
         The same seed gives the same answer. Drawn and recorded in the result if not given.
     max_samples, max_seconds : optional
@@ -127,7 +130,8 @@ def identify(
         features, nor with an `ExactSimulator`, which is linear. If the features do not fit, the outcome is "in doubt".
     largest_batch : float, optional
         Refuse to begin if the first batch is of more simulator calls than this: 10⁸ by default where your own function
-        is called and there is no `max_samples`.
+        is called and there is no `max_samples`. Where there is no `max_seconds` either, a run ends, with what it would
+        need, as soon as that is in sight to be more.
     progress : bool or callable, optional
         Whether to show on standard error how far it is; by default on a terminal and in a notebook. Or a function that
         is called with the `Study` after every look at the data.
@@ -154,14 +158,11 @@ def identify(
     model = as_simulator(model, {name: value for name, value in told.items() if value is not None})
     check_arguments(model, executor, max_seconds, query_seconds, progress)
     choice("if_exists", if_exists, ("resume", "fail"))
-    algorithm = suited(algorithm, model)
-    if algorithm is not None:
-        require_sampling(find_algorithm(algorithm, model.problem), model)
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
     how: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,
-        "algorithm": algorithm,
+        "algorithm": suited(algorithm, model, own_data=own_data is not None, start=start is not None),
         "seed": seed,
         "max_samples": max_samples,
         "calls_per_query": calls_per_query,
@@ -181,6 +182,8 @@ def identify(
         if largest_batch is None and max_samples is None and calls_a_function(model):
             largest_batch = LARGEST_BATCH
         study = resumed or Study(model.problem, **how, largest_batch=largest_batch)
+        if max_seconds is None and largest_batch is not None:
+            study.largest_plan = largest_batch
     with closing(study):
         left = None if deadline is None else max(1e-9, deadline - time.monotonic())
         return drive(study, model, max_seconds=left, executor=executor, query_seconds=query_seconds, progress=progress)
@@ -207,8 +210,8 @@ def drive(
         check_arguments(model, executor, max_seconds, query_seconds, progress)
         require_same_problem(study, model)
         require_sampling(study.algorithm, model)
-        share_names(study, model, executor)
         study.reopen()
+        share_names(study, model, executor)
         deadline = None if max_seconds is None else begun + max_seconds
         crew = None if executor is None else Crew(model, executor, query_seconds=query_seconds)
         logger.info("%s with seed %d", study, study.seed)
@@ -226,6 +229,8 @@ def drive(
                         line.look(study)
                     if study.stop_requested:
                         study.stop(Outcome.INTERRUPTED)
+                    elif study.outlook().low > study.largest_plan:
+                        study.stop(Outcome.BUDGET)
                     elif deadline is not None and time.monotonic() > deadline:
                         study.stop(Outcome.TIME)
         except (Paused, TimeUp):
@@ -258,11 +263,17 @@ def _answer_here(study: Study, model: Model, until: float | None, line: Progress
             tally = measure(model, query, calls=calls)
         except SimulatorError as error:
             record.remove()
+            _share_numbers(study, model)
             raise failed(study, query, error) from error.__cause__
         finally:
             study.unfinished = calls.kept
         study.unfinished = 0
-        if getattr(model, "numbers_as_they_appear", False):
-            study.name_states(Units.of(model).states)
+        _share_numbers(study, model)
         study.tell(query, tally)
         record.remove()
+
+
+def _share_numbers(study: Study, model: Model) -> None:
+    """Have the study know the numbers that observations have got, before it is told of samples that have them."""
+    if getattr(model, "numbers_as_they_appear", False):
+        study.name_states(Units.of(model).states)

@@ -6,6 +6,7 @@ and `database` are the file that it survives in, `again` goes on with it, `migra
 what is in one; `linearity` tests the features meanwhile.
 """
 
+from bestpolicy.study.forecast import Outlook, Pace
 from bestpolicy.study.journal import Record
 from bestpolicy.study.linearity import Linearity
 from bestpolicy.study.listing import studies
@@ -15,4 +16,16 @@ from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import rescue
 from bestpolicy.study.study import Study
 
-__all__ = ["Linearity", "Outcome", "Query", "Record", "Result", "Settings", "Study", "rescue", "studies"]
+__all__ = [
+    "Linearity",
+    "Outcome",
+    "Outlook",
+    "Pace",
+    "Query",
+    "Record",
+    "Result",
+    "Settings",
+    "Study",
+    "rescue",
+    "studies",
+]

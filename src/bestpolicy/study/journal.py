@@ -268,7 +268,7 @@ def _latest(contents: list[bytes]) -> list[dict[str, Any]]:
     return known
 
 
-_WHOLE, _REAL = ("rounds", "samples", "lag"), ("statistic", "threshold", "epsilon", "gap", "forecast")
+_WHOLE, _REAL = ("rounds", "samples", "lag"), ("statistic", "threshold", "epsilon", "gap", "forecast", "value_floor")
 
 
 def _numbers(look: dict[str, Any]) -> dict[str, Any]:

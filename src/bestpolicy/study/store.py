@@ -146,6 +146,12 @@ class Store:
             raise StoreError(f"{self.path}: {trouble}")
         return Record.of(rows, {"root": chained(b"", *rows[0]).hex(), "head": head.hex(), "rows": len(rows)})
 
+    def head(self, study: int) -> tuple[bytes, str]:
+        """Return the chain and the kind of the last row, unchecked: another chain is another journal."""
+        query = "SELECT head, (SELECT kind FROM entry WHERE entry.id = ? + rows - 1) FROM study WHERE id = ?"
+        chain, kind = self._db.execute(query, (study * _ROOM, study)).fetchone()
+        return bytes(chain), str(kind)
+
     def whole_rows(self, study: int) -> tuple[list[Row], bytes, str]:
         """Return the rows of a study up to the first that is not as written, their chain, and what is wrong then."""
         rows: list[Row] = []

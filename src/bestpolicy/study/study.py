@@ -35,7 +35,16 @@ from numpy.typing import ArrayLike
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.inputs import file_path, number, of_type, whole, word
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, make_algorithm, parameters_of
+from bestpolicy.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Choice,
+    choose_algorithm,
+    find_algorithm,
+    is_default,
+    make_algorithm,
+    parameters_of,
+)
 from bestpolicy.algorithms.protocol import Request, Run, Task
 from bestpolicy.certificate import Origin
 from bestpolicy.diagnostics.assumptions import check_features, require
@@ -45,14 +54,14 @@ from bestpolicy.problem.units import Units
 from bestpolicy.samples import Pulls, Tally, Wanted
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
-from bestpolicy.study.forecast import forecast
+from bestpolicy.study.forecast import Outlook, Pace, in_time, outlook
 from bestpolicy.study.journal import Asked, Record, answered, damage, pack, rows_of_checks, tally_to_bytes
 from bestpolicy.study.linearity import SHARE, Linearity, LinearityTest
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
 from bestpolicy.study.queries import FIRST_OF_TEST, Batch, Query, check_tally
-from bestpolicy.study.result import FINAL, Outcome, Result, explain
-from bestpolicy.study.settings import RESET, Settings, absolute_epsilon
+from bestpolicy.study.result import FINAL, Outcome, Result, at_least, explain, so_far
+from bestpolicy.study.settings import RESET, Settings, asked
 from bestpolicy.study.store import Store, StudyFile, count_attempts
 
 _MOST_QUERIES = 10**6  # that one request may be split into
@@ -67,11 +76,12 @@ class Study:
     epsilon : float or str
         The policy shall be within `epsilon` ≥ 0 of optimal; 0 asks for an optimal policy. A share such as "5%" is one
         of the range that values can take: (high - low)/(1 - discount) or (high - low)·horizon, for rewards from low to
-        high.
+        high; "5% of V*" is one of the largest |V*|, which the run finds out (for tables, with "sharp").
     delta : float
         Allowed probability of error, in (0, 1).
     algorithm : str or Algorithm, optional
-        "gss" if discounted and "gss-e" if episodic by default.
+        By default, or if it is "auto", the one that fits the problem: "sharp", or "adaptive" with samples from
+        elsewhere (`bestpolicy.algorithms.default_name`). The paper's own are "gss" and "gss-e".
     seed : int, optional
         Drawn and recorded if not given.
     max_samples : int, optional
@@ -110,7 +120,7 @@ class Study:
         *,
         epsilon: float | str,
         delta: float,
-        algorithm: str | Algorithm | None = None,
+        algorithm: str | Algorithm | Choice | None = None,
         seed: int | None = None,
         max_samples: int | None = None,
         calls_per_query: int | None = None,
@@ -146,6 +156,7 @@ class Study:
             units=units,
             origin=origin,
             start=start,
+            own_data=own_data is not None,
             linearity=linearity,
         )
         self._set_up(problem, settings, found, name)
@@ -173,6 +184,9 @@ class Study:
         self._cut_short = False  # whether a look at the data was
         self.unfinished = 0  # calls of a query under way that are on record
         self._started = time.monotonic()
+        self._driven = self._started  # since when this process drives it
+        self._looks = (0, 0.0, 0.0)  # how many, the seconds of all, of the last one
+        self._began_with = 0  # samples that were there when this process began
         self._seconds: float | None = None
         self._run: Run | None = None
         self._past = Past()
@@ -191,6 +205,7 @@ class Study:
         self._own_samples = 0
         self._measured: Tally | None = None
         self._largest_batch = inf  # of the first request
+        self.largest_plan = inf  # calls that a run may need; whoever drives it ends it if more are in sight
         self._linearity = LinearityTest(problem, settings, [])
         self._tested_alone: int | None = None  # rounds of the test since the algorithm was done
         self._known_linearity: Linearity | None = None  # of a study that had ended
@@ -203,10 +218,12 @@ class Study:
         self._largest_batch = inf if largest_batch is None else largest_batch
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
-        asked, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
-        rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale))
+        most, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
+        rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale, self.settings.truncation_loss))
         begin = start_distribution(self.problem, self.settings)
-        self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, scale, memory, begin))
+        offset = self.units.reward_offset * float(self.problem.value_limits[0]) / scale
+        given = Task(self.problem, most, self.delta, rng, own_data, scale, memory, begin, self.settings.share, offset)
+        self._run = self.algorithm.run(given)
         if not (self.problem.distinct.sum(axis=1) > 1).any():
             self._record(_nothing_to_choose(self.problem))
             self.stop(Outcome.CERTIFIED)
@@ -282,7 +299,7 @@ class Study:
     @classmethod
     def _from_record(cls, record: Record, algorithm: str | Algorithm | None, budget: int | None) -> Study:
         settings, problem = record.settings, record.problem
-        if algorithm is None or (isinstance(algorithm, str) and algorithm == settings.algorithm):
+        if is_default(algorithm) or (isinstance(algorithm, str) and algorithm == settings.algorithm):
             try:
                 chosen = make_algorithm(settings.algorithm, settings.parameters)
             except InvalidInput as error:
@@ -362,7 +379,7 @@ class Study:
                 self._accept(current, tally, rest)
             if progress is not None:
                 progress(answers - len(told), answers)
-        self._replaying = False
+        self._replaying, self._began_with, self._driven = False, self.samples, time.monotonic()
         self._saved = 0 if self._past.rebuilt else min(len(self._past.checks), len(self.checks))
         if self.done:
             return
@@ -437,7 +454,7 @@ class Study:
     def name_states(self, names: list[Any] | None) -> None:
         """Remember the names of states, for a simulator that numbers them as they appear."""
         if names != self.units.states:
-            own = None if names is None else sum(name is not None for name in names[:-1])
+            own = None if names is None else max(1, sum(name is not None for name in names[:-1]))
             self._change(units=replace(self.units, states=names, own_states=own))
 
     def note_failure(self) -> None:
@@ -541,10 +558,24 @@ class Study:
         last = self.checks[-1] if self.checks else None
         policy = last.policy if last else np.tile(self.problem.mask.argmax(axis=1), (self.problem.stages, 1))
         restored = self._run is None
-        forecast, where = self.forecast(), self.settings.where
+        ahead, where = self.outlook(), self.settings.where
         explanation = explain(
-            self.outcome, last, self.delta, self.max_samples, forecast, self._unfit_batch(), where, self.asked_epsilon
+            self.outcome, last, self.delta, self.max_samples, ahead, self._unfit_batch(), where, self.asked_epsilon
         )
+        if self.settings.share and self.outcome is Outcome.CERTIFIED and last is not None:
+            explanation += (
+                f" That is at most {100 * self.settings.share:g} % of the largest |V*|, which is at least "
+                f"{at_least(last.value_floor)}."
+            )
+        if self.settings.truncation_loss and last and last.epsilon < inf:
+            explanation += f" {self.settings.truncation}"
+        if ahead.low > self.largest_plan and self.outcome is Outcome.BUDGET:
+            days = self.pace.seconds(self.checks, ahead.low)
+            explanation = (
+                f"The run ended early: it should need {ahead} calls of your simulator, {in_time(days)} or more; "
+                f"{so_far(last, where)}. Ask for a larger epsilon; if you mean it, give max_samples= (a budget) or "
+                "largest_batch=math.inf."
+            )
         tested = self.linearity
         if tested is not None and not tested.in_doubt and last is not None:
             explanation += f" {tested.sentence}"
@@ -574,6 +605,7 @@ class Study:
             where=self.settings.where,
             broken_episodes=self.broken_episodes,
             unfinished_calls=self.unfinished,
+            outlook=None if self.outcome in FINAL else ahead,
             linearity=tested,
             origin=Origin(
                 self.problem,
@@ -589,18 +621,38 @@ class Study:
 
     def forecast(self) -> float:
         """Simulator calls that the whole run should need, judged by its checks; nan if it is too early to tell."""
-        return forecast(self.settings, self.algorithm, self.problem, self.checks)
+        return self.outlook().expected
+
+    def outlook(self) -> Outlook:
+        """Range of the simulator calls that the whole run should need, judged by its checks."""
+        return outlook(self.settings, self.algorithm, self.problem, self.checks)
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the run is, as far as this process has driven it."""
+        looks, looking, last = self._looks
+        simulating = max(0.0, time.monotonic() - self._driven - looking)
+        return Pace(self.samples - self._began_with, simulating, looks, looking, last)
+
+    def seconds_left(self) -> tuple[float, float]:
+        """Least and most seconds until the end, at the pace of this process; nan if nothing is known of it."""
+        ahead, pace = self.outlook(), self.pace
+        return pace.seconds(self.checks, ahead.low), pace.seconds(self.checks, ahead.high)
 
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""
         assert self._run is not None
         if tally is not None:
             self._measured = tally if self._measured is None else self._measured + tally
+        begun = time.monotonic()
         try:
             request, check = patiently(partial(self._look, self._run, tally))
         except TimeUp:
             self._cut_short = True
             raise
+        took = time.monotonic() - begun
+        if tally is not None and not self._replaying:
+            self._looks = (self._looks[0] + 1, self._looks[1] + took, took)
         if request is None:
             assert check is not None
             self._record(check)
@@ -762,8 +814,9 @@ class Study:
                 policy = self.checks[-1].policy  # most policies of a trace are one and the same
             # A check carries over what was certified before it, so only the last one needs its proof.
             self.checks[-1] = replace(self.checks[-1], proof=None)
-        scale = self.units.reward_scale
-        self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
+        scale, lost = self.units.reward_scale, self.settings.truncation_loss
+        epsilon, gap, floor = check.epsilon * scale + lost, check.gap * scale, check.value_floor * scale
+        self.checks.append(replace(check, policy=policy, epsilon=epsilon, gap=gap, value_floor=floor))
 
 
 def settings_of(
@@ -771,23 +824,31 @@ def settings_of(
     *,
     epsilon: float | str,
     delta: float,
-    algorithm: str | Algorithm | None,
+    algorithm: str | Algorithm | Choice | None,
     seed: int | None,
     max_samples: int | None,
     calls_per_query: int | None,
     units: Units | None = None,
     origin: dict[str, str] | None = None,
     start: Any = None,
+    own_data: bool = False,
     linearity: float | None = None,
 ) -> tuple[Settings, Algorithm]:
     """Return the settings of a study, checked, and its algorithm; the parameters are those of `Study`."""
-    found = find_algorithm(algorithm, problem)
+    found, why = choose_algorithm(algorithm, problem, own_data=own_data, start=start is not None)
     testable = found.about.sampling == "pairs" and not problem.is_tabular
-    share = SHARE if linearity is None else number("linearity", linearity, least=0, below=1)
+    tested = SHARE if linearity is None else number("linearity", linearity, least=0, below=1)
     if start is None and found.about.sampling == "episodes":
         start = RESET
+    most, share = asked(epsilon, problem, units or Units())
+    able = problem.is_tabular and getattr(found, "takes_share", False)
+    if share and (not able or (units or Units()).reward_bias):
+        raise InvalidInput(
+            f"epsilon={epsilon!r}, a share of V*, is for tables, with algorithm 'sharp' and rewards that are not "
+            "truncated. Give a number, or '5%' (of the range that values can take)."
+        )
     settings = Settings(
-        absolute_epsilon(epsilon, problem, units or Units()),
+        most,
         delta,
         found.name,
         parameters_of(found),
@@ -797,8 +858,12 @@ def settings_of(
         units or Units(),
         origin or {},
         start=start,
-        linearity=share if testable else 0.0,
+        chosen=why,
+        share=share,
+        truncation_loss=(units or Units()).truncation_loss(problem),
+        linearity=tested if testable else 0.0,
     )
+    _require_room(settings)
     _require_start(problem, settings, found)
     _require_ends(problem, settings.units)
     return settings, found
@@ -831,6 +896,17 @@ def _require_start(problem: Problem, settings: Settings, algorithm: Algorithm) -
         raise InvalidInput(
             f"start must be one of the states 0 to {problem.states - 1}, or a distribution over them. Got "
             f"{f'{len(start)} numbers' if isinstance(start, tuple) else start} instead."
+        )
+
+
+def _require_room(settings: Settings) -> None:
+    """Raise InvalidInput if truncated rewards may cost all that is asked."""
+    lost = settings.truncation_loss
+    if lost and not settings.asked_epsilon > lost:
+        raise InvalidInput(
+            f"epsilon must be larger than {lost:g}, which is what truncating rewards to "
+            f"[{settings.units.reward_range[0]:g}, {settings.units.reward_range[1]:g}] may cost. Got "
+            f"{settings.asked_epsilon:g} instead; truncate less (a wider range has a smaller bias)."
         )
 
 

@@ -203,7 +203,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
             more = ["the study's file was not made up as a whole", *(item for item in more if _THEIR_WORD in item)]
         elif claim.chain is not None and more:
             more.insert(0, "what follows was fixed before sampling, which the study's file (--store) can show")
-        recomputed = found * scale if isfinite(found) else None
+        recomputed = found * scale + claim.lost if isfinite(found) else None
         if used > claim.samples + claim.own_data:
             reasons.append(f"the proof uses {used:,} samples, the run had {claim.samples + claim.own_data:,}")
         if not found <= claim.target:

@@ -28,13 +28,14 @@ CHECKED = (
 )
 _FIELDS = {
     "": "format version problem claim proof run assumptions sha256",
-    "claim": "policy epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule start",
+    "claim": "policy epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule start "
+    "reward_bias",
     "run": "algorithm parameters seed samples own_data rounds attempts warnings versions chain",
     "labels": "reward_scale reward_offset states actions environment own_states",
 }
 _PAPER = ("gss", "gss-e")
 _OTHERS = ("tight", "adaptive", "sharp", "forward")
-_WITH_ENDS = 3
+_WITH_ENDS, _WITH_BIAS = 3, 4
 _HONEST = 2  # files of version 1 may give the rule, and whether ε was reached, of another check: nobody shows theirs
 
 
@@ -56,6 +57,7 @@ class Claim:
     warnings: list[str]
     chain: dict[str, str | int] | None
     start: Floats | None = None
+    bias: float = 0.0
 
     @classmethod
     def read(cls, document: Node) -> Claim:
@@ -82,12 +84,23 @@ class Claim:
             [visible(text) for text in run.texts("warnings")],
             _chain(run.child("chain")) if run.has("chain") else None,
             _start(claim) if claim.has("start") else None,
+            claim.number("reward_bias", 0.0, 1e300) if claim.has("reward_bias") else 0.0,
         )
+
+    @property
+    def lost(self) -> float:
+        """What truncated rewards may add to the loss of a policy: what a step can, times the longest life."""
+        if self.bias == 0:
+            return 0.0
+        problem = self.document.child("problem")
+        if problem.has("horizon"):
+            return self.bias * problem.whole("horizon", 1)
+        return self.bias / (1 - problem.number("discount", 0.0, 1.0 - 1e-12))
 
     @property
     def target(self) -> float:
         """ε in the problem's units, with what rounding may add; that a policy is optimal has no tolerance."""
-        epsilon = self.epsilon / self.reward_scale
+        epsilon = max(0.0, self.epsilon - self.lost) / self.reward_scale
         return epsilon * (1 + RELATIVE) + min(ABSOLUTE, epsilon)
 
     @property
@@ -113,6 +126,11 @@ class Claim:
             "the run was not repeated until it certified something (studies of this problem in the store: "
             f"{self.attempts})",
         ]
+        if self.bias > 0:
+            found.append(
+                "rewards beyond that range count as its ends, which adds no more than "
+                f"{self.bias:g} a step to what a policy loses (the user's word; {self.lost:.6g} of ε is for it)"
+            )
         if self.own_data:
             found.append(f"{self.own_data:,} samples came from elsewhere, of pairs chosen without regard to outcomes")
         names = self.document.child("problem")
@@ -152,6 +170,8 @@ class Claim:
             ("start", self.start is None or (self.theorem in ("U", "O") and len(self.start) == len(case.features))),
             ("asked_was_certified", stated == reached(self.epsilon, self.asked) or self.version < _HONEST),
             ("version", self.version >= _WITH_ENDS or not len(case.ends)),
+            ("version", self.version >= _WITH_BIAS or self.bias == 0),
+            ("reward_bias", self.epsilon >= self.lost * (1 - RELATIVE)),
             ("rule", rule == expected or self.version < _HONEST),
         ]
         if problem.has("labels"):
