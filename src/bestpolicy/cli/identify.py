@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bestpolicy._numerics.inputs import whole, word
@@ -24,10 +25,10 @@ from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem, Units
 from bestpolicy.run import drive
-from bestpolicy.run.arguments import calls_a_function, numbered_start
+from bestpolicy.run.arguments import calls_a_function, numbered_start, require_sampling, suited
 from bestpolicy.run.identify import CALLS_PER_QUERY as OWN_CALLS_PER_QUERY
 from bestpolicy.run.identify import LARGEST_BATCH
-from bestpolicy.simulators import ExactSimulator, GenerativeModel
+from bestpolicy.simulators import ExactSimulator, Model
 from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.study.patience import until
 from bestpolicy.study.result import at_most
@@ -70,7 +71,8 @@ def identify(
 ) -> int:
     """Find a policy of MODEL that is within EPSILON of optimal with probability 1 - DELTA.
 
-    MODEL may also be a simulator of your own, FILE.py:NAME, which is imported: bestpolicy.NamedSimulator(step, …), say.
+    MODEL may also be a simulator of your own, FILE.py:NAME, which is imported: bestpolicy.NamedSimulator(step, …), say,
+    or bestpolicy.ResetSimulator(env, …) for an environment that can only be reset and stepped.
 
     Exit codes: 0 certified, 2 bad input, 3 budget spent without a certificate, 130 interrupted (Ctrl-C: what is in
     flight is finished and what is known by then is printed; a second Ctrl-C stops at once).
@@ -87,7 +89,11 @@ def identify(
     elif own is not None:
         how["start"] = numbered_start(own, how["start"])
     how["epsilon"] = absolute_epsilon(how["epsilon"], problem, units)
+    if own is not None:
+        how["algorithm"] = suited(how["algorithm"], own)
     method = find_algorithm(how["algorithm"], problem)
+    if own is not None:
+        require_sampling(method, own)
     if mdp is not None:
         _warn_of_small_budget(notes(), mdp, method, how["epsilon"], how["delta"], how["max_samples"])
     if certificate is not None:
@@ -119,7 +125,7 @@ def run_study(
     model: str,
     store: str | None,
     *,
-    simulator: GenerativeModel | None = None,
+    simulator: Model | None = None,
     max_seconds: float | None,
     workers: int | None,
     certificate: str | None,
@@ -217,13 +223,15 @@ def _print_result(console: Console, problem: Problem, mdp: LinearMDP | None, res
     if result.names is not None:
         console.print(str(result).splitlines()[-1])
         return
-    if problem.states > _STATES_SHOWN:
-        console.print(f"policy: {problem.states} states; use --json to see it")
+    columns = result.policy.shape[-1]  # an environment's own states, which the problem has more than
+    if columns > _STATES_SHOWN:
+        console.print(f"policy: {columns} states; use --json to see it")
         return
+    names = None if result.origin is None else result.origin.settings.units.states
     policy = Table(title="policy", title_justify="left", box=None, padding=(0, 1))
     policy.add_column("step" if result.policy.ndim == 2 else "state")
-    for state in range(problem.states):
-        policy.add_column(str(state), justify="right")
-    for stage, row in enumerate(result.policy.reshape(-1, problem.states)):
+    for state in range(columns):
+        policy.add_column(escape(str(state if names is None else names[state])), justify="right")
+    for stage, row in enumerate(result.policy.reshape(-1, columns)):
         policy.add_row(str(stage) if result.policy.ndim == 2 else "action", *map(str, row))
     console.print(policy)

@@ -59,8 +59,8 @@ class ResetSimulator:
     Parameters
     ----------
     env : gymnasium.Env, str, or callable
-        An environment, the name that ``gymnasium.make`` knows it by, or a function that makes one. Workers on other
-        processes make their own from a name or a function.
+        An environment, the name that ``gymnasium.make`` knows it by, its class, or a function that makes one. Workers
+        on other processes make their own from a name, a class or a function.
     horizon : int
         H, the number of steps that count. The environment's own time limit must not be shorter.
     states : sequence or int, optional
@@ -105,7 +105,8 @@ class ResetSimulator:
         mask: ArrayLike | None = None,
     ) -> None:
         gymnasium = import_gymnasium()
-        self._make = env if isinstance(env, str) or (callable(env) and not hasattr(env, "step")) else None
+        makes = isinstance(env, str | type) or (callable(env) and not hasattr(env, "step"))
+        self._make = env if makes else None
         self._env = self._made(env)
         self._horizon = whole("horizon", horizon, 1)
         _require_long_limit(self._env, self._horizon)
