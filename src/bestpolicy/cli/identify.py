@@ -20,7 +20,7 @@ from bestpolicy.cli import options
 from bestpolicy.cli.console import INTERRUPTED, UNCERTIFIED, echo_json, notes, output, say
 from bestpolicy.cli.progress import stop_politely, study_progress
 from bestpolicy.cli.simulators import is_simulator, load_simulator
-from bestpolicy.errors import BestPolicyError, InvalidInput
+from bestpolicy.errors import BestPolicyError, InvalidInput, SimulatorError, one_line
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem, Units
@@ -144,14 +144,15 @@ def run_study(
         result = study.result()
     else:
         executor = None if workers is None else partial(ProcessPoolExecutor, workers, get_context("spawn"))
-        with study_progress(err) as progress, stop_politely(study):
-            result = drive(
-                study,
-                simulator,
-                max_seconds=max_seconds,
-                executor=executor,
-                progress=progress,
-            )
+        try:
+            with study_progress(err) as progress, stop_politely(study):
+                result = drive(study, simulator, max_seconds=max_seconds, executor=executor, progress=progress)
+        except SimulatorError as error:
+            if store is None:
+                raise
+            go_on = _go_on(study, mdp, model, store)
+            kept = SimulatorError(f"{one_line(error)} (What was measured is kept: mend it, and go on with: {go_on})")
+            raise kept from error
     failure = None if certificate is None else _save(err, result, certificate)  # first: a pipe may be closed by now
     if as_json:
         echo_json(result.to_dict(model))
@@ -161,12 +162,16 @@ def run_study(
         raise failure
     if store is not None and not result.certified and result.outcome not in (Outcome.GAVE_UP, Outcome.NO_GUARANTEE):
         more = f" --max-samples {_larger_budget(study):.2g}" if result.outcome is Outcome.BUDGET else ""
-        more += f" --model {shlex.quote(model)}" if mdp is None else ""
-        go_on = f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
-        say(f"To go on: {go_on}", err=True)
+        say(f"To go on: {_go_on(study, mdp, model, store, more)}", err=True)
     if result.outcome is Outcome.INTERRUPTED:
         return INTERRUPTED
     return 0 if result.certified else UNCERTIFIED
+
+
+def _go_on(study: Study, mdp: LinearMDP | None, model: str, store: str, more: str = "") -> str:
+    """Return the command that goes on with a study."""
+    more += f" --model {shlex.quote(model)}" if mdp is None else ""
+    return f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
 
 
 def _save(err: Console, result: Result, certificate: str) -> BestPolicyError | None:
@@ -210,6 +215,8 @@ def _print_result(console: Console, problem: Problem, mdp: LinearMDP | None, res
     per_round = f" ({result.rounds:,} rounds)" if problem.horizon is not None else ""
     facts.add_row("algorithm", f"{result.algorithm}, seed {result.seed}")
     facts.add_row("simulator calls", f"{result.samples:,}{per_round} in {result.seconds:.2f} s")
+    if result.broken_episodes:
+        facts.add_row("episodes that broke off", f"{result.broken_episodes:,}, each counted as a return of 0")
     facts.add_row("statistic / threshold", f"{result.statistic:.4g} / {result.threshold:.4g}")
     facts.add_row("estimated gap", f"{result.gap:.4g}")
     if mdp is not None:
