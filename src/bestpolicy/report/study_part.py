@@ -38,7 +38,7 @@ from bestpolicy.study.values import estimated_q_values
 
 _CHECKS_SHOWN = 300
 _MOST_FEATURES = 600  # beyond it standard errors take minutes, and values alone are shown
-_HOW_TO_TEST = "identify(..., diagnose=n) tests it from samples"
+_HOW_TO_TEST = "linearity= tests it from samples"
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ def _facts(
         price = account.samples / plug_in.samples
         calls = f"{words.counted(plug_in.samples, 'simulator call')} {words.plug_in(plug_in.share, plug_in.runs)}"
         facts.append(Fact("The price of certainty", f"{words.times(price)} times the {calls}", price))
-    if account.forecast is not None:
-        facts.append(Fact("Forecast of calls in all", words.count_roughly(account.forecast), account.forecast))
+    if account.outlook is not None and account.forecast is not None:
+        facts.append(Fact("Forecast of calls in all", words.span_roughly(account.outlook), account.forecast))
     if loss is not None:
         facts.append(Fact("True loss (the model is known)", words.figure(loss, 3), loss))
     facts += [
-        Fact("Algorithm", settings.algorithm),
+        Fact("Algorithm", settings.algorithm + (f" ({settings.chosen})" if settings.chosen else "")),
         Fact("Statement that certifies", account.rule if account.epsilon < inf else "–"),
         Fact("Problem", f"{size}, {problem.time_description}"),
         Fact("Seed", str(settings.seed), settings.seed),
@@ -292,10 +292,11 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
         ),
         ("samples are independent given the sampled pairs, and none was lost for what came out", *independent),
     ]
-    if mdp is None:
+    if mdp is None and not account.problem.is_tabular:
         linear = "transition probabilities and mean rewards are linear in the features"
         bent = any(not is_about_failures(warning) for warning in account.warnings)
-        tested = in_doubt if bent else ("taken on trust", _HOW_TO_TEST)
+        found = account.linearity
+        tested = in_doubt if bent else ("taken on trust", _HOW_TO_TEST) if found is None else ("tested", found.words)
         trusted.insert(1, (linear, *tested))
     span = account.settings.parameters.get("value_span", inf)
     if isinstance(span, float) and isfinite(span):

@@ -14,8 +14,6 @@ from glob import escape, glob
 from hashlib import sha256
 from typing import Any, cast
 
-import numpy as np
-
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
 from bestpolicy.samples import Episodes, Tally, answer_ends
 from bestpolicy.simulators import ForwardModel, GenerativeModel, Model
@@ -50,12 +48,11 @@ class Record:
     @classmethod
     def of(cls, study: Study, query: Query, until: float | None = None) -> Record:
         """Return the record of a query of a study."""
-        if study.calls_file is None or isinstance(query.wanted, Episodes):  # episodes begin anew, as they were
+        if study.calls_file is None:
             return cls(until=until)
         path, root = study.calls_file
         digest = sha256(f"{root} {query.seed} {query.index} {query.attempt} ".encode())
-        for array in (query.pulls.pairs, query.pulls.counts):
-            digest.update(np.ascontiguousarray(array, dtype="<i8").data)
+        query.wanted.sign(digest)
         return cls(f"{path}.{query.index}", digest.digest(), until)
 
     def open(self, stopping: Stopping = lambda: False) -> Calls:

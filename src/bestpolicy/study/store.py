@@ -9,6 +9,8 @@ one for everything that was asked, told, decided and found.
     asked       a request of the algorithm, with whatever it has decided
     answer      to a query: a tally
     look        at the data, with the policy if it is another than before
+    test        what a round of the test of the features has fixed, and the pairs that it asks for
+    tested      to a query of such a round: a tally
     settings    that have changed, such as a new budget
     ended       the result; void once the study goes on
 
