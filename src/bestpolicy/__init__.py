@@ -22,7 +22,7 @@ from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, S
 from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
-from bestpolicy.problem import Problem, Units
+from bestpolicy.problem import FeatureProblem, Problem, Units
 from bestpolicy.run import drive, identify
 from bestpolicy.samples import Episodes, Pulls, Tally
 from bestpolicy.simulators import (
@@ -50,6 +50,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "ExactSimulator",
+    "FeatureProblem",
     "ForwardModel",
     "GenerativeModel",
     "GymSimulator",

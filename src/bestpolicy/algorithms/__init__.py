@@ -15,6 +15,7 @@ from bestpolicy._numerics.inputs import shown
 from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.forward import Forward
 from bestpolicy.algorithms.gss import GSS, GSSE
+from bestpolicy.algorithms.hull import Hull
 from bestpolicy.algorithms.peers.action_elimination import ActionElimination
 from bestpolicy.algorithms.peers.bpi_ucbvi import BPIUCBVI
 from bestpolicy.algorithms.peers.bpi_ucrl import BPIUCRL
@@ -51,6 +52,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         Adaptive,
         Sharp,
         Forward,
+        Hull,
         PPQ,
         OPPQ,
         LSPIG,
@@ -165,6 +167,7 @@ __all__ = [
     "Adaptive",
     "Algorithm",
     "Forward",
+    "Hull",
     "LSVIUCBNoGuarantee",
     "LinearPlugIn",
     "MDPNaS",

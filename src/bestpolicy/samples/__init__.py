@@ -1,5 +1,9 @@
-"""What is asked of a simulator, `Pulls` of pairs or `Episodes` of a policy, and what it answers, a `Tally`."""
+"""What is asked of a simulator, `Pulls` of pairs or `Episodes` of a policy, and what it answers, a `Tally`.
 
+Where states cannot be listed it is asked for `Draws` and answers with what is `Drawn`: the same verbs.
+"""
+
+from bestpolicy.samples.draws import Bets, Drawn, Draws
 from bestpolicy.samples.episodes import Episodes
 from bestpolicy.samples.episodes import require_episodes as require_episodes
 from bestpolicy.samples.tally import Followed, Pulls, Tally
@@ -9,4 +13,4 @@ from bestpolicy.samples.tally import require_pulls as require_pulls
 
 Wanted = Pulls | Episodes  # what a request asks for
 
-__all__ = ["Episodes", "Followed", "Pulls", "Tally"]
+__all__ = ["Bets", "Drawn", "Draws", "Episodes", "Followed", "Pulls", "Tally"]
