@@ -23,6 +23,7 @@ from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import FeatureProblem, Problem, Units
+from bestpolicy.problem.feature_policy import load_policy
 from bestpolicy.run import drive, identify
 from bestpolicy.samples import Episodes, Pulls, Tally
 from bestpolicy.simulators import (
@@ -82,6 +83,7 @@ __all__ = [
     "identify",
     "instances",
     "least_squares",
+    "load_policy",
     "optimal_plan",
     "report",
     "rescue",

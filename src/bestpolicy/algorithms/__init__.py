@@ -41,7 +41,7 @@ from bestpolicy.algorithms.protocol import About, Algorithm, Remembered, Request
 from bestpolicy.algorithms.sharp import Sharp
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.errors import InvalidInput, did_you_mean
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     kind.name: kind
@@ -80,6 +80,10 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algorithm:
     """Return an algorithm by name, ready to run on the problem; the paper's own by default."""
+    if isinstance(problem, FeatureProblem):
+        algorithm = "hull" if algorithm is None else algorithm
+        if isinstance(algorithm, str) and algorithm in ALGORITHMS and algorithm != "hull":
+            raise InvalidInput(f"algorithm {algorithm!r} needs states that are listed. Use 'hull'.")
     if algorithm is None or (isinstance(algorithm, str) and algorithm == "gss" and problem.horizon is not None):
         algorithm = "gss" if problem.horizon is None else "gss-e"
     if isinstance(algorithm, str):

@@ -30,7 +30,7 @@ from bestpolicy.samples import Drawn, Draws
 from bestpolicy.stopping.hull import Lag, Verdict, nats, share
 from bestpolicy.stopping.rule import Check, Proof
 
-LOOKS = (0.7, 0.85, 1.0, 1.15, 1.35, 1.7, 2.0)  # times the planned number of test samples
+LOOKS = (0.6, *(0.65 + 0.05 * i for i in range(14)), 1.45, 1.6, 1.8, 2.0)  # times the planned number of test samples
 _GROWTH = 1.25  # steps in which a larger past is considered
 _MOST_LAGS = 40  # by then nothing is left of δ
 _SAFETY = 0.97  # lags are planned for a little less than what was asked
@@ -185,7 +185,7 @@ class _Progress:
         if lag is not None and lag is not self.lag:
             decided, self.lag = {"lag": lag.to_dict()}, lag
         check = self.check() if self.vectors is not None or self.verdict is not None else None
-        drawn = yield Request(draws, check, decided)  # type: ignore[arg-type]
+        drawn = yield Request(draws, check, decided)
         self._recall()
         self.samples += drawn.samples
         self.past = Drawn.total([self.past, drawn.only_kept()])

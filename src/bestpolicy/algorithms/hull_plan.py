@@ -114,10 +114,9 @@ class PastModel:
         return means, variances
 
     def _following(self, vectors: FloatArray, stage: int) -> FloatArray | None:
-        if self.problem.horizon is None:
-            return vectors[0]
-        following: FloatArray | None = vectors[stage + 1] if stage + 1 < self.problem.stages else None
-        return following
+        episodic = self.problem.horizon is not None
+        following: FloatArray = vectors[min(stage + 1, self.problem.stages - 1) if episodic else 0]
+        return following if not episodic or stage + 1 < self.problem.stages else None
 
     def solve(self, bonus: FloatArray, begin: FloatArray | None = None) -> Solution:
         """Solve ξ = F̂(ξ) + bonus (stages, d)."""
@@ -145,7 +144,7 @@ class PastModel:
     def _step(self, stage: int, following: FloatArray | None) -> tuple[FloatArray, FloatArray]:
         """Return means of R' + γg, (d,), and K̂, (d, d), for the policy of a vector at the next states."""
         problem = self.problem
-        totals: FloatArray = np.bincount(
+        totals = np.zeros(problem.places) + np.bincount(
             self.place[self._ends[stage] : self._ends[stage + 1]],
             self.rewards[self._ends[stage] : self._ends[stage + 1]],
             problem.places,

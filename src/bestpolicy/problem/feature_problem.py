@@ -210,6 +210,13 @@ class FeatureProblem:
         """Whether there is anything to decide."""
         return self.actions > 1
 
+    @property
+    def any_policy(self) -> FloatArray:
+        """Vectors of a policy of which nothing is known, (2, stages, d + 1)."""
+        vectors = np.zeros((2, self.stages, self.dimension + 1))
+        vectors[:, :, -1] = self.value_limits
+        return vectors
+
     # --- what is simulated
 
     @property

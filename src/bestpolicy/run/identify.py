@@ -19,6 +19,7 @@ from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm, find_algorithm
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.problem import FeatureProblem
 from bestpolicy.problem.units import Units
 from bestpolicy.run.arguments import (
     as_simulator,
@@ -156,6 +157,10 @@ def identify(
     choice("if_exists", if_exists, ("resume", "fail"))
     if diagnose is not None:
         whole("diagnose", diagnose, 1)
+        if isinstance(model.problem, FeatureProblem):
+            raise InvalidInput(
+                "diagnose is for states that are listed. Leave it out; result.epsilon_at(zeta) says more."
+            )
         if not isinstance(model, GenerativeModel):
             raise InvalidInput("diagnose is not for an environment that can only be reset and stepped: leave it out.")
     algorithm = suited(algorithm, model)

@@ -11,6 +11,6 @@ from bestpolicy.samples.tally import answer_ends as answer_ends
 from bestpolicy.samples.tally import are_cells as are_cells
 from bestpolicy.samples.tally import require_pulls as require_pulls
 
-Wanted = Pulls | Episodes  # what a request asks for
+Wanted = Pulls | Episodes | Draws  # what a request asks for
 
 __all__ = ["Bets", "Drawn", "Draws", "Episodes", "Followed", "Pulls", "Tally"]

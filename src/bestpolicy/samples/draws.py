@@ -133,22 +133,22 @@ class Draws:
         """Whether the same is to be simulated."""
         return isinstance(other, Draws) and np.array_equal(self.counts, other.counts) and self.keep == other.keep
 
-    def answered_by(self, drawn: Drawn) -> bool:
+    def answered_by(self, drawn: Any) -> bool:
         """Whether that is exactly what was asked for."""
         return bool((drawn.counts == self.counts).all())
 
-    def minus(self, drawn: Drawn) -> Draws:
+    def minus(self, drawn: Any) -> Draws:
         """Return what is still to be simulated."""
         rest = self.counts - drawn.counts
         if (rest < 0).any():
             raise InvalidInput("the answer has more samples of a pair than were asked for.")
         return replace(self, counts=rest)
 
-    def fitted(self, drawn: Drawn) -> Drawn:
+    def fitted(self, drawn: Any) -> Any:
         """Return an answer as it is."""
         return drawn
 
-    def describe(self, problem: FeatureProblem) -> str:
+    def describe(self, problem: Any) -> str:
         """Say where it begins, for an error."""
         first = int(np.flatnonzero(self.counts.reshape(-1))[0]) % self.counts.shape[1] if self.total else 0
         return f"from pair number {first} of the feature map on"

@@ -10,7 +10,7 @@ import numpy as np
 
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Episodes, Pulls, Tally, Wanted
+from bestpolicy.samples import Drawn, Draws, Episodes, Pulls, Tally, Wanted
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,17 @@ class Batch:
 
     def total(self) -> Tally:
         """Sum of all answers, in the order of the queries and whatever that of the answers: the same bits each time."""
-        return Tally.total([answer for _, answer in sorted(self._answers.items())])
+        answers = [answer for _, answer in sorted(self._answers.items())]
+        return type(answers[0]).total(answers)
 
 
 def check_tally(problem: Problem, tally: Any, wanted: Wanted) -> None:
     """Refuse what cannot be an answer; a tally has checked its own sums."""
+    if isinstance(wanted, Draws):
+        if not isinstance(tally, Drawn):
+            raise InvalidInput(f"an answer must be what was Drawn (see Drawn.of). Got {type(tally).__name__} instead.")
+        wanted.check(problem, tally)  # type: ignore[arg-type]
+        return
     if not isinstance(tally, Tally):
         raise InvalidInput(f"an answer must be a Tally (see Tally.from_samples). Got {type(tally).__name__} instead.")
     shape = (problem.stages, len(tally.pairs), problem.states)

@@ -242,7 +242,7 @@ class Result:
             **({"broken_episodes": self.broken_episodes} if self.broken_episodes else {}),
             "outcome": str(self.outcome),
             "explanation": self.explanation,
-            "policy": self.policy.tolist(),
+            "policy": self._json_policy(),
             "rounds": self.rounds,
             "samples": self.samples,
             "statistic": _finite(self.statistic),
@@ -254,6 +254,9 @@ class Result:
             "warnings": list(self.warnings),
             "version": __version__,
         } | self._json_names()
+
+    def _json_policy(self) -> Any:
+        return self.policy.tolist()
 
     def _json_names(self) -> dict[str, Any]:
         """What the numbers in the policy are called, if they have names."""
