@@ -84,9 +84,7 @@ def queues(grid: int, discount: float = 0.95):
         rewards, following = serve(_mixed(hats, states, actions, rng), rng)
         return rewards + effort_cost(states, actions), following
 
-    return bp.CallableSimulator(
-        problem, step, vectorized=True, reward_range=(-EFFORT, 1.0), step_from=serve
-    )
+    return bp.CallableSimulator(problem, step, vectorized=True, reward_range=(-EFFORT, 1.0), step_from=serve)
 
 
 def _mixed(hats, states, actions, rng):

@@ -24,7 +24,7 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.inputs import require_whole
 from bestpolicy.algorithms.hull_plan import CANDIDATES, PastModel, Plan
-from bestpolicy.algorithms.protocol import About, Request, Run, Task
+from bestpolicy.algorithms.protocol import About, Remembered, Request, Run, Task
 from bestpolicy.problem import FeatureProblem, Problem
 from bestpolicy.samples import Drawn, Draws
 from bestpolicy.stopping.hull import Lag, Verdict, nats, share
@@ -150,18 +150,11 @@ class _Progress:
     proof: Proof | None = None
     forecast: float = nan
     vectors: FloatArray | None = None
+    _memory: Remembered | None = None
 
     def __post_init__(self) -> None:
         self.past = Drawn.nothing(self.problem, Draws(np.zeros((self.problem.stages, self.problem.places), np.int64)))
-        self._memory: dict[str, Any] | None = None
-        self._recall()
-
-    def _recall(self) -> None:
-        remembered = self.task.recall()
-        self._memory = None if remembered is None else remembered.decided
-        if remembered is not None and remembered.check is not None:
-            self.forecast = remembered.check.forecast
-            self._kept_vectors = remembered.check.policy
+        self._memory = self.task.recall()
 
     @property
     def replaying(self) -> bool:
@@ -175,9 +168,10 @@ class _Progress:
 
     def recalled_lag(self, number: int) -> Lag | None:
         """Return the lag of this number, if the run that is resumed had begun it."""
-        if self._memory is None or "lag" not in self._memory or self._memory["lag"]["number"] != number:
+        known = {} if self._memory is None else self._memory.decided
+        if "lag" not in known or known["lag"]["number"] != number:
             return None
-        return Lag.from_dict(self._memory["lag"])
+        return Lag.from_dict(known["lag"])
 
     def sample(self, draws: Draws, lag: Lag | None) -> Generator[Request, Drawn, Drawn]:
         """Ask for samples; what is kept of them becomes past."""
@@ -185,8 +179,12 @@ class _Progress:
         if lag is not None and lag is not self.lag:
             decided, self.lag = {"lag": lag.to_dict()}, lag
         check = self.check() if self.vectors is not None or self.verdict is not None else None
+        if self._memory is not None:  # as it was then
+            check = None if self._memory.check is None else replace(self._memory.check, proof=self.proof)
+            if check is not None:
+                self.vectors, self.forecast = np.asarray(check.policy), check.forecast
         drawn = yield Request(draws, check, decided)
-        self._recall()
+        self._memory = self.task.recall()
         self.samples += drawn.samples
         self.past = Drawn.total([self.past, drawn.only_kept()])
         return drawn

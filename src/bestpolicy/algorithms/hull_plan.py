@@ -1,12 +1,12 @@
 """What the past says where states cannot be listed: a model of d vectors, and from it the next lag of Theorem F±.
 
 The model of samples at K pairs: F̂(ξ) = C·mean_k(R' + γf(S', ξ)), with C = I at anchors. Next states are looked at a
-block at a time; their features are sparse and stay so. ξ = F̂(ξ) + bonus is solved by policy iteration: at each sampled next
-state the best action, then one linear system of d equations.
+block at a time; their features are sparse and stay so. ξ = F̂(ξ) + bonus is solved by policy iteration: at each sampled
+next state the best action, then one linear system of d equations.
 
-A lag's vectors solve ξ^± = F̂(ξ^±) ± β with β_j ≈ (width of the test) + 2.5 standard deviations of the difference of the
-two samples' means: then c^± ≈ 0, and ε = max_j(ξ⁺ - ξ⁻)_j is the occupancy-weighted sum of 2β. None of this has to be
-right: whatever is fixed here, Theorem F± holds.
+A lag's vectors solve ξ^± = F̂(ξ^±) ± β with β_j ≈ (width of the test) + 2.5 standard deviations of the difference of
+the two samples' means: then c^± ≈ 0, and ε = max_j(ξ⁺ - ξ⁻)_j is the occupancy-weighted sum of 2β. None of this has to
+be right: whatever is fixed here, Theorem F± holds.
 """
 
 from __future__ import annotations

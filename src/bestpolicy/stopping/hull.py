@@ -5,9 +5,9 @@ R^d, any measurable space of states. For a bounded V let ξ(V) = θ + γ∫V dμ
 every state; f(s, ξ) = max_a g + φᵀξ; L = 1/(1-γ), or L_h = H - h.
 
 A *lag* fixes, from samples of the past, vectors ξ⁺ and ξ⁻ (m candidate pairs of them), bets and counts; π plays the
-first maximiser of g + φᵀξ⁻. The functions are V^± = clip(f(·, ξ^±), a^±, b^±) with b = min(L, sup_s max_a g + max_j ξ_j)
-and a = max(0, inf_s max_a g + min_j ξ_j). Say that V⁺ is *cut* if sup_s max_a g + max_j ξ⁺_j > L (or nobody knows), that
-V⁻ is if inf_s max_a g + min_j ξ⁻_j < 0 (or nobody knows); otherwise V⁺ = max(f, 0), and V⁻ = min(f, L).
+first maximiser of g + φᵀξ⁻. The functions are V^± = clip(f(·, ξ^±), a^±, b^±) with b = min(L, sup_s max_a g + max_j
+ξ_j) and a = max(0, inf_s max_a g + min_j ξ_j). Say that V⁺ is *cut* if sup_s max_a g + max_j ξ⁺_j > L (or nobody
+knows), that V⁻ is if inf_s max_a g + min_j ξ⁻_j < 0 (or nobody knows); otherwise V⁺ = max(f, 0), and V⁻ = min(f, L).
 
 **Theorem F±.** On fresh samples let u_j ≥ ξ(V⁺)_j and l_j ≤ ξ(V⁻)_j for all j with probability at least 1-δ. Put
 
@@ -17,20 +17,20 @@ With probability at least 1-δ, in every state: V* ≤ V⁺ + c⁺L, V^π ≥ V�
 
     ε = max_j (ξ⁺ - ξ⁻)_j + (c⁺ + c⁻)L       (the first term replaced by its positive part if a function is cut).
 
-*Proof.* φ is a convex combination of unit vectors, so φᵀξ(V⁺) ≤ Σφ_j u_j ≤ φᵀξ⁺ + max_j(u_j - ξ⁺_j). Hence TV⁺ ≤ f(·, ξ⁺)
-+ max_j(u_j - ξ⁺_j) for all allowed pairs. If V⁺ is not cut then f ≤ V⁺, and TV⁺ ≤ V⁺ + c⁺. If it is, TV⁺ ≤ 1 + γL = L as
-well, because V⁺ ≤ L and R ≤ 1: TV⁺ ≤ min(f + c⁺, L) ≤ min(f, L) + c⁺ ≤ V⁺ + c⁺ for c⁺ ≥ 0. So U = V⁺ + c⁺L satisfies max_a
-TU ≤ V⁺ + c⁺ + γc⁺L = U, and V* ≤ U, because the Bellman operator is a monotone contraction. Likewise f(s, ξ⁻) = g_π +
-φ_πᵀξ⁻ ≤ g_π + φ_πᵀξ(V⁻) + max_j(ξ⁻_j - l_j) = T_πV⁻(s) + …; if V⁻ is not cut then V⁻ ≤ f, so V⁻ ≤ T_πV⁻ + c⁻; if it is, V⁻ ≤
-max(f, 0) ≤ T_πV⁻ + c⁻ for c⁻ ≥ 0, because V⁻ ≥ 0 and R ≥ 0 make T_πV⁻ ≥ 0. So V⁻ - c⁻L is a sub-solution for π. Finally
-f(s, ξ⁺) - f(s, ξ⁻) ≤ max_a φᵀ(ξ⁺ - ξ⁻) ≤ max_j(ξ⁺ - ξ⁻)_j; where no function is cut, V⁺ - V⁻ = max(f⁺, 0) - min(f⁻, L) with f⁺ ≤
-L and f⁻ ≥ 0, and either V⁺ = f⁺ and V⁻ = f⁻, or both bounds are those of f clipped to [0, L], a monotone map that does not
-expand: then the positive part is an upper bound. ∎ (The code takes the positive part always: a bracket whose upper end is
-below its lower one would be a misfit, not a proof of ε < 0.)
+*Proof.* φ is a convex combination of unit vectors, so φᵀξ(V⁺) ≤ Σφ_j u_j ≤ φᵀξ⁺ + max_j(u_j - ξ⁺_j). Hence TV⁺ ≤ f(·,
+ξ⁺) + max_j(u_j - ξ⁺_j) for all allowed pairs. If V⁺ is not cut then f ≤ V⁺, and TV⁺ ≤ V⁺ + c⁺. If it is, TV⁺ ≤ 1 + γL =
+L as well, because V⁺ ≤ L and R ≤ 1: TV⁺ ≤ min(f + c⁺, L) ≤ min(f, L) + c⁺ ≤ V⁺ + c⁺ for c⁺ ≥ 0. So U = V⁺ + c⁺L
+satisfies max_a TU ≤ V⁺ + c⁺ + γc⁺L = U, and V* ≤ U, because the Bellman operator is a monotone contraction. Likewise
+f(s, ξ⁻) = g_π + φ_πᵀξ⁻ ≤ g_π + φ_πᵀξ(V⁻) + max_j(ξ⁻_j - l_j) = T_πV⁻(s) + …; if V⁻ is not cut then V⁻ ≤ f, so V⁻ ≤
+T_πV⁻ + c⁻; if it is, V⁻ ≤ max(f, 0) ≤ T_πV⁻ + c⁻ for c⁻ ≥ 0, because V⁻ ≥ 0 and R ≥ 0 make T_πV⁻ ≥ 0. So V⁻ - c⁻L is a
+sub-solution for π. Finally f(s, ξ⁺) - f(s, ξ⁻) ≤ max_a φᵀ(ξ⁺ - ξ⁻) ≤ max_j(ξ⁺ - ξ⁻)_j; where no function is cut, V⁺ -
+V⁻ = max(f⁺, 0) - min(f⁻, L) with f⁺ ≤ L and f⁻ ≥ 0, and either V⁺ = f⁺ and V⁻ = f⁻, or both bounds are those of f
+clipped to [0, L], a monotone map that does not expand: then the positive part is an upper bound. ∎ (The code takes the
+positive part always: a bracket whose upper end is below its lower one would be a misfit, not a proof of ε < 0.)
 
-**Episodic (F±-E).** With ξ_h^±, V_h^± and V_H^± = 0, u_{h,j} ≥ ξ_h(V⁺_{h+1})_j, c_h^± as above: V*_h ≤ V_h⁺ + Σ_{k≥h} c_k⁺,
-V^π_h ≥ V_h⁻ - Σ_{k≥h} c_k⁻, ε = max_j(ξ_0⁺ - ξ_0⁻)_j⁺ + Σ_h(c_h⁺ + c_h⁻). *Proof.* Backward induction: V*_h ≤ max_a T_h(V⁺_{h+1} +
-Σ_{k>h} c_k⁺) = max_a T_hV⁺_{h+1} + Σ_{k>h} c_k⁺ ≤ V_h⁺ + c_h⁺ + Σ_{k>h} c_k⁺. ∎
+**Episodic (F±-E).** With ξ_h^±, V_h^± and V_H^± = 0, u_{h,j} ≥ ξ_h(V⁺_{h+1})_j, c_h^± as above: V*_h ≤ V_h⁺ + Σ_{k≥h}
+c_k⁺, V^π_h ≥ V_h⁻ - Σ_{k≥h} c_k⁻, ε = max_j(ξ_0⁺ - ξ_0⁻)_j⁺ + Σ_h(c_h⁺ + c_h⁻). *Proof.* Backward induction: V*_h ≤
+max_a T_h(V⁺_{h+1} + Σ_{k>h} c_k⁺) = max_a T_hV⁺_{h+1} + Σ_{k>h} c_k⁺ ≤ V_h⁺ + c_h⁺ + Σ_{k>h} c_k⁺. ∎
 
 **Limits.** *Anchors* (`lemmas.wagers`): ξ(V)_j is the mean of Y = R' + γV(S') at anchor j, and V is known, so that Y is
 observed and its range, (range of R'_j) + γ(b - a), is known: Lemma W with l = log(2dmH/δ) (H = 1 if discounted), whose
@@ -41,12 +41,13 @@ looks are free. *Pairs that span R^d*: fixed coefficients C with CΦ = I give ξ
 and a lag that fails becomes past. P(some lag ever states something false) ≤ Σ_j E[P(· | past_j)] ≤ δ.
 
 **No linearity (Theorem M1).** For any kernel, ξ_j(V) = (TV - g)(anchor j) is what the limits are about, whatever the
-features. With ζ⁺ ≥ (TV⁺ - g)(s, a) - φᵀξ(V⁺) and ζ⁻ ≥ φ_πᵀξ(V⁻) - (TV⁻ - g)(s, π(s)) everywhere, both ≥ 0, the same proof
-holds with c^± + ζ^±: **ε(ζ) = ε + (ζ⁺ + ζ⁻)L** (episodic: ΣL over stages, H in all). Two known functions, each in its harmful
-direction only.
+features. With ζ⁺ ≥ (TV⁺ - g)(s, a) - φᵀξ(V⁺) and ζ⁻ ≥ φ_πᵀξ(V⁻) - (TV⁻ - g)(s, π(s)) everywhere, both ≥ 0, the same
+proof holds with c^± + ζ^±: **ε(ζ) = ε + (ζ⁺ + ζ⁻)L** (episodic: ΣL over stages, H in all). Two known functions, each in
+its harmful direction only.
 
-*Rounding.* Values of functions are off by less than `ROUNDING`·(1 + L), and the policy plays an action that may be worse
-than the best by as much: both c^± grow by it. Gains are sums of n logarithms, off by less than n²·2⁻⁵⁰ times the largest.
+*Rounding.* Values of functions are off by less than `ROUNDING`·(1 + L), and the policy plays an action that may be
+worse than the best by as much: both c^± grow by it. Gains are sums of n logarithms, off by less than n²·2⁻⁵⁰ times the
+largest.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Limits of the mean of a bounded variable by betting against them (Lemma W), from sums on a grid.
 
-**Lemma W** (Waudby-Smith and Ramdas 2024). Y_1, Y_2, … are independent with mean m in [a, b]; λ ∈ [0, 1/(b-a)) is fixed.
-Put C_n(u) = Σ_{i≤n} log(1 + λ(u - Y_i)) for u ∈ [a, b]. With probability at least 1 - e^-l, for all n at once, m < u for
-every u ∈ [a, b] with C_n(u) ≥ l.
+**Lemma W** (Waudby-Smith and Ramdas 2024). Y_1, Y_2, … are independent with mean m in [a, b]; λ ∈ [0, 1/(b-a)) is
+fixed. Put C_n(u) = Σ_{i≤n} log(1 + λ(u - Y_i)) for u ∈ [a, b]. With probability at least 1 - e^-l, for all n at once, m
+< u for every u ∈ [a, b] with C_n(u) ≥ l.
 
 *Proof.* 1 + λ(m - Y_i) > 0 has mean 1, so exp C_n(m) is a non-negative martingale that starts at 1, and by Ville's
 inequality stays below e^l with probability at least 1 - e^-l. C_n increases in u: C_n(u) ≥ l > C_n(m) implies u > m. ∎
 
 *Grid.* C_n is a sum over samples at every fixed u, and it is concave in u (a sum of logarithms of affine functions). So
-between two points u_1 < u_2 of a grid with C_n(u_1) < l ≤ C_n(u_2) it lies above its chord, and the u at which the chord
-reaches l has C_n(u) ≥ l: that is the limit, b if no point of the grid reaches l. Its mirror image, with 1 + λ(Y_i - u)
-and a grid that is read from above, gives lower limits.
+between two points u_1 < u_2 of a grid with C_n(u_1) < l ≤ C_n(u_2) it lies above its chord, and the u at which the
+chord reaches l has C_n(u) ≥ l: that is the limit, b if no point of the grid reaches l. Its mirror image, with 1 + λ(Y_i
+- u) and a grid that is read from above, gives lower limits.
 """
 
 from __future__ import annotations
