@@ -23,7 +23,7 @@ def run_by_hand(mdp, **settings):
 
 @pytest.mark.parametrize("mdp", [MDP, EPISODIC])
 def test_owning_the_loop_gives_the_same_as_identify(mdp):
-    settings = {"epsilon": 0.2, "delta": 0.1, "seed": 4}
+    settings = {"epsilon": 0.2, "delta": 0.1, "algorithm": "gss", "seed": 4}
     ours, theirs = run_by_hand(mdp, **settings), bp.identify(bp.ExactSimulator(mdp), **settings)
     assert ours.samples == theirs.samples
     assert ours.statistic == theirs.statistic
@@ -33,10 +33,12 @@ def test_owning_the_loop_gives_the_same_as_identify(mdp):
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not():
-    runs = [bp.identify(bp.ExactSimulator(MDP), epsilon=0.2, delta=0.1, seed=seed) for seed in (1, 1, 2)]
+    runs = [
+        bp.identify(bp.ExactSimulator(MDP), epsilon=0.2, delta=0.1, algorithm="gss", seed=seed) for seed in (1, 1, 2)
+    ]
     assert runs[0].statistic == runs[1].statistic != runs[2].statistic
-    unseeded = bp.identify(bp.ExactSimulator(MDP), epsilon=0.2, delta=0.1)
-    again = bp.identify(bp.ExactSimulator(MDP), epsilon=0.2, delta=0.1, seed=unseeded.seed)
+    unseeded = bp.identify(bp.ExactSimulator(MDP), epsilon=0.2, delta=0.1, algorithm="gss")
+    again = bp.identify(bp.ExactSimulator(MDP), epsilon=0.2, delta=0.1, algorithm="gss", seed=unseeded.seed)
     assert again.statistic == unseeded.statistic
 
 
@@ -70,14 +72,14 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
 )
 def test_bad_settings(settings, message):
     with pytest.raises(bp.InvalidInput, match=message):
-        bp.identify(bp.ExactSimulator(MDP), **({"epsilon": 0.1, "delta": 0.1} | settings))
+        bp.identify(bp.ExactSimulator(MDP), **({"epsilon": 0.1, "delta": 0.1, "algorithm": "gss"} | settings))
 
 
 def test_nonsense_elsewhere(tmp_path):
-    simulator, study = bp.ExactSimulator(MDP), bp.Study(MDP.problem, epsilon=0.5, delta=0.1, seed=0)
+    simulator, study = bp.ExactSimulator(MDP), bp.Study(MDP.problem, epsilon=0.5, delta=0.1, algorithm="gss", seed=0)
     (query,) = study.ask()
     tally = simulator.sample(query.pulls, query.rng())
-    result = bp.identify(simulator, epsilon=0.5, delta=0.1, seed=0)
+    result = bp.identify(simulator, epsilon=0.5, delta=0.1, algorithm="gss", seed=0)
     for act, message in (
         (lambda: bp.drive(3, simulator), "study must be a Study"),
         (lambda: bp.drive(study, 3), "model must be a function, .* or have a `problem`"),
@@ -100,7 +102,7 @@ def test_nonsense_elsewhere(tmp_path):
 
 
 def test_results_print_what_matters():
-    result = bp.identify(bp.ExactSimulator(MDP), epsilon=0.5, delta=0.1, seed=0)
+    result = bp.identify(bp.ExactSimulator(MDP), epsilon=0.5, delta=0.1, algorithm="gss", seed=0)
     assert str(result).splitlines()[0] == result.explanation
     assert f"{result.samples:,} simulator calls" in str(result)
     assert repr(result).startswith("Result(certified: ε = 0.5 certified with probability 0.9, gss, ")
@@ -128,19 +130,19 @@ def test_any_exception_of_a_simulator_keeps_the_study():
 
 def test_bad_models():
     with pytest.raises(bp.InvalidInput, match="ExactSimulator"):
-        bp.identify(MDP, epsilon=0.1, delta=0.1)
+        bp.identify(MDP, epsilon=0.1, delta=0.1, algorithm="gss")
     features = np.random.default_rng(0).standard_normal((4, 3, 3))
     with pytest.raises(bp.InvalidInput, match="all-ones"):
-        bp.Study(bp.Problem(features, discount=0.9), epsilon=0.1, delta=0.1)
+        bp.Study(bp.Problem(features, discount=0.9), epsilon=0.1, delta=0.1, algorithm="gss")
     flat = np.concatenate([MDP.problem.features, MDP.problem.features], axis=2)
     with pytest.raises(bp.InvalidInput, match="rank_reduction"):
-        bp.Study(bp.Problem(flat, discount=0.9), epsilon=0.1, delta=0.1)
+        bp.Study(bp.Problem(flat, discount=0.9), epsilon=0.1, delta=0.1, algorithm="gss")
 
 
 @pytest.mark.parametrize("budget", [1, 3, 1000, 50_000])
 @pytest.mark.parametrize("mdp", [MDP, EPISODIC])
 def test_a_spent_budget_is_an_outcome(mdp, budget):
-    result = bp.identify(bp.ExactSimulator(mdp), epsilon=0.01, delta=0.1, seed=0, max_samples=budget)
+    result = bp.identify(bp.ExactSimulator(mdp), epsilon=0.01, delta=0.1, algorithm="gss", seed=0, max_samples=budget)
     assert result.outcome is bp.Outcome.BUDGET
     assert not result.certified
     assert result.epsilon == float("inf")
@@ -151,12 +153,14 @@ def test_a_spent_budget_is_an_outcome(mdp, budget):
 
 
 def test_time_budget():
-    result = bp.identify(bp.ExactSimulator(near_tie(0.0)), epsilon=0, delta=0.1, seed=0, max_seconds=0.05)
+    result = bp.identify(
+        bp.ExactSimulator(near_tie(0.0)), epsilon=0, delta=0.1, algorithm="gss", seed=0, max_seconds=0.05
+    )
     assert result.outcome is bp.Outcome.TIME
 
 
 def test_a_tie_is_never_certified_optimal():
-    result = bp.identify(bp.ExactSimulator(near_tie(0.0)), epsilon=0, delta=0.1, seed=0)
+    result = bp.identify(bp.ExactSimulator(near_tie(0.0)), epsilon=0, delta=0.1, algorithm="gss", seed=0)
     assert result.outcome is bp.Outcome.GAVE_UP
     assert "tied" in result.explanation
 
@@ -164,7 +168,7 @@ def test_a_tie_is_never_certified_optimal():
 @pytest.mark.parametrize("time", [{"discount": 0.9}, {"horizon": 2}])
 def test_nothing_to_choose_needs_no_sample(time):
     features = np.array([[[1.0, 0], [1, 0]], [[0, 1], [0, 1]]])
-    study = bp.Study(bp.Problem(features, **time), epsilon=0, delta=0.1)
+    study = bp.Study(bp.Problem(features, **time), epsilon=0, delta=0.1, algorithm="gss")
     assert study.done
     assert study.ask() == []
     result = study.result()
@@ -174,7 +178,7 @@ def test_nothing_to_choose_needs_no_sample(time):
 
 
 def test_tell_refuses_what_was_not_asked_and_loses_nothing():
-    study = bp.Study(MDP.problem, epsilon=0.2, delta=0.1, seed=0)
+    study = bp.Study(MDP.problem, epsilon=0.2, delta=0.1, algorithm="gss", seed=0)
     simulator = bp.ExactSimulator(MDP)
     (query,) = study.ask()
     tally = simulator.sample(query.pulls, query.rng())
@@ -205,7 +209,7 @@ def test_pairs_that_were_not_simulated_may_be_left_out():
 
 
 def test_partial_answers_add_up():
-    study = bp.Study(MDP.problem, epsilon=0.2, delta=0.1, seed=0)
+    study = bp.Study(MDP.problem, epsilon=0.2, delta=0.1, algorithm="gss", seed=0)
     simulator = bp.ExactSimulator(MDP)
     (query,) = study.ask()
     half = simulator.sample(bp.Pulls(query.pulls.pairs, query.pulls.counts // 3), query.rng())
@@ -231,7 +235,7 @@ def test_a_failing_simulator_loses_nothing_and_can_be_mended():
 
     simulator = bp.CallableSimulator(MDP.problem, step, vectorized=True)
     with pytest.raises(bp.SimulatorError, match="nan") as caught:
-        bp.identify(simulator, epsilon=0.5, delta=0.1, seed=0)
+        bp.identify(simulator, epsilon=0.5, delta=0.1, algorithm="gss", seed=0)
     study = caught.value.study
     assert study.samples == calls - 1
     calls = 10**9  # mended
@@ -250,7 +254,7 @@ def test_ctrl_c_returns_what_is_known():
                 raise KeyboardInterrupt
             return super().sample(pulls, rng)
 
-    result = bp.identify(Interrupted(MDP), epsilon=0.01, delta=0.1, seed=0)
+    result = bp.identify(Interrupted(MDP), epsilon=0.01, delta=0.1, algorithm="gss", seed=0)
     assert result.outcome is bp.Outcome.INTERRUPTED
     assert len(result.checks) >= 2
     assert result.samples > 0
@@ -259,7 +263,12 @@ def test_ctrl_c_returns_what_is_known():
 def test_progress_is_called_and_the_forecast_is_near():
     seen = []
     result = bp.identify(
-        bp.ExactSimulator(MDP), epsilon=0.1, delta=0.1, seed=0, progress=lambda study: seen.append(study.forecast())
+        bp.ExactSimulator(MDP),
+        epsilon=0.1,
+        delta=0.1,
+        algorithm="gss",
+        seed=0,
+        progress=lambda study: seen.append(study.forecast()),
     )
     assert len(seen) >= 5
     assert 0.7 < seen[-1] / result.samples < 1.4
@@ -270,7 +279,7 @@ def test_answers_in_any_order_give_the_same_bits(mdp):
     """Queries are split by calls_per_query alone; the order of the answers does not matter."""
 
     def run(shuffle):
-        study = bp.Study(mdp.problem, epsilon=0.5, delta=0.1, seed=4, calls_per_query=500)
+        study = bp.Study(mdp.problem, epsilon=0.5, delta=0.1, algorithm="gss", seed=4, calls_per_query=500)
         simulator, order = bp.ExactSimulator(mdp), np.random.default_rng(shuffle)
         sizes = []
         while not study.done:
@@ -300,7 +309,7 @@ def test_split_pulls_add_up():
 
 
 @pytest.mark.parametrize("mdp", [MDP, EPISODIC])
-@pytest.mark.parametrize("algorithm", [None, "tight", "adaptive"])
+@pytest.mark.parametrize("algorithm", ["gss", "tight", "adaptive"])
 def test_own_data_save_samples_and_survive_in_the_store(mdp, algorithm, tmp_path):
     simulator, settings = bp.ExactSimulator(mdp), {"epsilon": 0.5, "delta": 0.1, "seed": 3, "algorithm": algorithm}
     plain = bp.identify(simulator, **settings)
@@ -334,7 +343,7 @@ def test_data_that_are_not_linear_carry_a_warning():
             squares = np.where(tally.pairs == 7, tally.pulls, tally.squared_rewards)
             return bp.Tally(tally.pairs, tally.next_counts, bent.astype(float), squares)
 
-    settings = {"epsilon": 1.0, "delta": 0.1, "seed": 0, "max_samples": 1000, "diagnose": 20_000}
+    settings = {"epsilon": 1.0, "delta": 0.1, "algorithm": "gss", "seed": 0, "max_samples": 1000, "diagnose": 20_000}
     straight, bent = bp.identify(bp.ExactSimulator(mdp), **settings), bp.identify(Bent(mdp), **settings)
     assert straight.warnings == ()
     assert len(bent.warnings) == 1
@@ -395,7 +404,15 @@ def test_samples_of_another_range_of_rewards_are_not_pooled(tmp_path):
         return float(rng.random() < 0.5), int(rng.integers(MDP.problem.states))
 
     problem, store = MDP.problem, tmp_path / "run.db"
-    bp.identify(bp.CallableSimulator(problem, step), epsilon=0.1, delta=0.1, seed=0, store=store, max_samples=50)
+    bp.identify(
+        bp.CallableSimulator(problem, step),
+        epsilon=0.1,
+        delta=0.1,
+        algorithm="gss",
+        seed=0,
+        store=store,
+        max_samples=50,
+    )
     other = bp.CallableSimulator(problem, step, reward_range=(-100.0, 100.0))
     with pytest.raises(bp.InvalidInput, match=r"from \[0, 1\].*from \[-100, 100\]"):
         bp.drive(bp.Study.resume(store, max_samples=100), other)

@@ -18,7 +18,7 @@ import bestpolicy as bp
 from tests.models import near_tie
 
 MDP = near_tie(0.3)
-SETTINGS = {"epsilon": 1.0, "delta": 0.1, "seed": 2, "calls_per_query": 2000}
+SETTINGS = {"epsilon": 1.0, "delta": 0.1, "algorithm": "gss", "seed": 2, "calls_per_query": 2000}
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["__main__", "tests.test_workers_fail"])
 POOL = partial(ProcessPoolExecutor, 2, CONTEXT)

@@ -24,7 +24,7 @@ from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import FeatureProblem, Problem, Units
 from bestpolicy.problem.feature_policy import load_policy
-from bestpolicy.run import drive, identify
+from bestpolicy.run import CostEstimate, drive, estimate, identify
 from bestpolicy.samples import Episodes, Pulls, Tally
 from bestpolicy.simulators import (
     CallableSimulator,
@@ -47,6 +47,7 @@ __all__ = [
     "Check",
     "Comparison",
     "ConvergenceError",
+    "CostEstimate",
     "Episodes",
     "Estimate",
     "Evaluation",
@@ -77,6 +78,7 @@ __all__ = [
     "design",
     "diagnostics",
     "drive",
+    "estimate",
     "evaluate_policy",
     "features",
     "g_optimal_design",

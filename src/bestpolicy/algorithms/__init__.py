@@ -13,6 +13,7 @@ from typing import Any
 
 from bestpolicy._numerics.inputs import shown
 from bestpolicy.algorithms.adaptive import Adaptive
+from bestpolicy.algorithms.default import AUTO, Choice, default_name
 from bestpolicy.algorithms.forward import Forward
 from bestpolicy.algorithms.gss import GSS, GSSE
 from bestpolicy.algorithms.hull import Hull
@@ -78,21 +79,36 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 }
 
 
+def choose_algorithm(algorithm: str | Algorithm | Choice | None, problem: Problem, **known: bool) -> Choice:
+    """Return an algorithm as it was named; if it was not, the one that `default_name` has for what is known."""
+    if isinstance(algorithm, Choice):
+        return algorithm
+    if not is_default(algorithm):
+        return Choice(find_algorithm(algorithm, problem))
+    name, why = default_name(problem, **known)
+    return Choice(find_algorithm(name, problem), why)
+
+
+def is_default(algorithm: Any) -> bool:
+    """Whether no algorithm was named."""
+    return algorithm is None or (isinstance(algorithm, str) and algorithm == AUTO)
+
+
 def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algorithm:
-    """Return an algorithm by name, ready to run on the problem; the paper's own by default."""
-    if isinstance(problem, FeatureProblem):
-        algorithm = "hull" if algorithm is None else algorithm
-        if isinstance(algorithm, str) and algorithm in ALGORITHMS and algorithm != "hull":
-            raise InvalidInput(f"algorithm {algorithm!r} needs states that are listed. Use 'hull'.")
-    if algorithm is None or (isinstance(algorithm, str) and algorithm == "gss" and problem.horizon is not None):
-        algorithm = "gss" if problem.horizon is None else "gss-e"
+    """Return an algorithm by name, ready to run on the problem; the default one if it is None or "auto"."""
+    if is_default(algorithm):
+        algorithm = default_name(problem)[0]
     if isinstance(algorithm, str):
+        if algorithm == "gss" and problem.horizon is not None:
+            algorithm = "gss-e"
         if algorithm not in ALGORITHMS:
             hint = did_you_mean(algorithm, ALGORITHMS)
             raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
         algorithm = ALGORITHMS[algorithm]()
-    require_algorithm(algorithm)
+    algorithm = require_algorithm(algorithm)
     _require_task(algorithm)
+    if isinstance(problem, FeatureProblem) and algorithm.name in ALGORITHMS and not isinstance(algorithm, Hull):
+        raise InvalidInput(f"algorithm {algorithm.name!r} needs states that are listed. Use 'hull'.")
     reason = algorithm.unsuitable(problem)
     if reason:
         raise InvalidInput(f"algorithm {algorithm.name!r} cannot run on this problem: {reason}")
@@ -170,6 +186,7 @@ __all__ = [
     "ActionElimination",
     "Adaptive",
     "Algorithm",
+    "Choice",
     "Forward",
     "Hull",
     "LSVIUCBNoGuarantee",
@@ -185,7 +202,10 @@ __all__ = [
     "Task",
     "Tight",
     "check_times",
+    "choose_algorithm",
+    "default_name",
     "find_algorithm",
+    "is_default",
     "make_algorithm",
     "parameters_of",
     "require_proof",

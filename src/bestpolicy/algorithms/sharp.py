@@ -17,7 +17,7 @@ moment and has the best of them. The claim is about every state, or about one st
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from math import inf, nan
+from math import ceil, inf, nan
 from typing import Any, ClassVar
 
 import numpy as np
@@ -121,6 +121,7 @@ class _Course:
             self.past = self.past + samples_of(problem, task.own_data)
         self.seed = int(task.rng.integers(2**62))  # each plan has a random stream of its own, whatever was recalled
         self.samples = self.plans = 0
+        self.ahead = nan  # samples until the end, as the last plan sees it
         self.lags = {False: 0, True: 0}  # how many there were for the asked ε, and how many early ones
         self.lag: Lag | None = None
         self.number = 0  # of the lag
@@ -148,16 +149,23 @@ class _Course:
         confidence, early = (share_of(number) * self.delta for number in numbers)
         known = inf if self.check is None else self.check.epsilon
         rng = np.random.default_rng([self.seed, self.plans])
-        plan = plan_lag(self.table, past, self.epsilon, confidence, rng, early=(early, known))
+        self.ahead = nan
+        plan = plan_lag(self.table, past, self.epsilon, confidence, rng, early=(early, known), foresee=self._foresee)
         if not isinstance(plan, Lag):
             return {"pilot": plan}
         early_one = isinstance(plan, EarlyLag)
         return {"lag": fields_of(plan), "number": numbers[early_one], "early": early_one}
 
+    def _foresee(self, ahead: float) -> None:
+        self.ahead = ahead
+
     def expect(self, decided: dict[str, Any]) -> None:
-        """Say with the check how many samples the run should need in all, once a lag is planned."""
+        """Say with the check how many samples the run should need in all, once something is planned."""
         lag, place = (Lag(**decided["lag"]), 0) if "lag" in decided else (self.lag, self.place)
-        if self.check is None or self.over or lag is None or "pilot" in decided or decided.get("early"):
+        if self.check is None or self.over:
+            return
+        if lag is None or "pilot" in decided or decided.get("early"):
+            self.check = replace(self.check, forecast=float(ceil(self.samples + self.ahead)) if self.ahead > 0 else nan)
             return
         have = 0 if place == 0 else int(lag.looks[place - 1])
         ahead = max(PLANNED, int(lag.looks[place])) - have

@@ -13,8 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bestpolicy._numerics.inputs import whole, word
-from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, require_proof
+from bestpolicy.algorithms import Algorithm, require_proof
 from bestpolicy.cli import options
 from bestpolicy.cli.console import INTERRUPTED, UNCERTIFIED, echo_json, notes, output, say
 from bestpolicy.cli.progress import stop_politely, study_progress
@@ -24,7 +23,7 @@ from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem, Units
 from bestpolicy.run import drive
-from bestpolicy.run.arguments import calls_a_function, numbered_start
+from bestpolicy.run.arguments import calls_a_function, numbered_start, suited
 from bestpolicy.run.identify import CALLS_PER_QUERY as OWN_CALLS_PER_QUERY
 from bestpolicy.run.identify import LARGEST_BATCH
 from bestpolicy.simulators import ExactSimulator, GenerativeModel
@@ -43,17 +42,9 @@ _STATES_SHOWN = 25
 @click.argument("model")
 @options.epsilon_or_share
 @options.delta
-@click.option("--algorithm", help=f"One of {', '.join(ALGORITHMS)}.  [default: gss, or gss-e if episodic]")
-@click.option(
-    "--seed", type=options.a_count(0), help="The same seed gives the same answer.  [default: drawn and printed]"
-)
-@click.option(
-    "--start",
-    type=options.Checked(
-        "start", lambda name, text: whole(name, int(text), 0) if text.isdecimal() else word(name, text)
-    ),
-    help="Claim something of this start state only, or of 'uniform' ones; for sharp, forward.  [default: every state]",
-)
+@options.algorithm
+@options.seed
+@options.start
 @options.max_samples
 @options.max_seconds
 @options.rewards
@@ -82,12 +73,11 @@ def identify(
     problem = own.problem if own is not None else mdp.problem  # type: ignore[union-attr]
     units = Units.of(own)
     max_seconds, as_json = how.pop("max_seconds"), how.pop("as_json")
-    if how["start"] == "uniform":
-        how["start"] = [1 / problem.states] * problem.states
-    elif own is not None:
-        how["start"] = numbered_start(own, how["start"])
+    how["start"] = typed_start(how["start"], problem, own)
     how["epsilon"] = absolute_epsilon(how["epsilon"], problem, units)
-    method = find_algorithm(how["algorithm"], problem)
+    simulator = own if own is not None else ExactSimulator(mdp, rewards=rewards)  # type: ignore[arg-type]
+    how["algorithm"] = suited(how["algorithm"], simulator, start=how["start"] is not None)
+    method = how["algorithm"].algorithm
     if mdp is not None:
         _warn_of_small_budget(notes(), mdp, method, how["epsilon"], how["delta"], how["max_samples"])
     if certificate is not None:
@@ -111,6 +101,13 @@ def identify(
     left = None if max_seconds is None else max(1e-9, begun + max_seconds - time.monotonic())
     limits = {"max_seconds": left, "workers": workers}
     return run_study(study, mdp, model, store, simulator=own, **limits, certificate=certificate, as_json=as_json)
+
+
+def typed_start(start: Any, problem: Problem, own: Any) -> Any:
+    """Return what was typed as a start by the numbers of states."""
+    if start == "uniform":
+        return [1 / problem.states] * problem.states
+    return start if own is None else numbered_start(own, start)
 
 
 def run_study(
@@ -202,7 +199,8 @@ def _print_result(console: Console, problem: Problem, mdp: LinearMDP | None, res
     console.print(f"{result.outcome}: {result.explanation}", style="bold green" if result.certified else "bold yellow")
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     per_round = f" ({result.rounds:,} rounds)" if problem.horizon is not None else ""
-    facts.add_row("algorithm", f"{result.algorithm}, seed {result.seed}")
+    why = f" ({result.chosen})" if result.chosen else ""
+    facts.add_row("algorithm", f"{result.algorithm}{why}, seed {result.seed}")
     facts.add_row("simulator calls", f"{result.samples:,}{per_round} in {result.seconds:.2f} s")
     facts.add_row("statistic / threshold", f"{result.statistic:.4g} / {result.threshold:.4g}")
     facts.add_row("estimated gap", f"{result.gap:.4g}")

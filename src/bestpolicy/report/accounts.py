@@ -20,7 +20,7 @@ from bestpolicy.problem.units import Units
 from bestpolicy.report.labels import Labels
 from bestpolicy.samples import Tally
 from bestpolicy.study import Outcome, Result
-from bestpolicy.study.forecast import stored_forecast
+from bestpolicy.study.forecast import Outlook, stored_outlook
 from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import Store
 from bestpolicy.verification import Verification, verify_text
@@ -53,9 +53,9 @@ class Account:
     tally : Tally, optional
         The samples, those from elsewhere included.
     versions : dict
-    forecast : float, optional
-        Simulator calls that the whole run should need, as `Study.forecast` says; None if it cannot be said, or if
-        the run has come to its end.
+    outlook : Outlook, optional
+        Range of the simulator calls that the whole run should need, as `Study.outlook` says; None if it cannot be said,
+        or if the run has come to its end.
     attempts : int
         Studies of the same problem in the same file.
     warnings : tuple of str
@@ -80,13 +80,18 @@ class Account:
     policy: IntArray | None
     tally: Tally | None
     versions: dict[str, str]
-    forecast: float | None = None
+    outlook: Outlook | None = None
     attempts: int = 1
     warnings: tuple[str, ...] = ()
     source: str = ""
     verification: Verification | None = None
     created: str = ""
     seconds: float | None = None
+
+    @property
+    def forecast(self) -> float | None:
+        """What is expected in that range; None if it is too early to tell."""
+        return None if self.outlook is None or not 0 < self.outlook.expected < inf else self.outlook.expected
 
     @property
     def over(self) -> bool:
@@ -139,7 +144,7 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
         policy=trace[-1].policy if trace else None,
         tally=_total([*parts, *([] if own is None else [own])]),
         versions=record.versions,
-        forecast=None if outcome in _ENDS else stored_forecast(record.settings, problem, trace),
+        outlook=None if outcome in _ENDS else stored_outlook(record.settings, problem, trace),
         attempts=attempts,
         warnings=record.settings.doubts,
         source=os.fspath(path),
@@ -169,7 +174,7 @@ def from_result(result: Result, model: str = "") -> Account:
         policy=None if last is None else last.policy,
         tally=tally,
         versions=versions(),
-        forecast=None if result.outcome in _ENDS else stored_forecast(origin.settings, origin.problem, result.checks),
+        outlook=result.outlook,
         attempts=origin.attempts(),
         warnings=result.warnings,
         source="" if origin.store is None else os.fspath(origin.store),

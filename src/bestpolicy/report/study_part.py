@@ -119,12 +119,12 @@ def _facts(
         price = account.samples / plug_in.samples
         calls = f"{words.counted(plug_in.samples, 'simulator call')} {words.plug_in(plug_in.share, plug_in.runs)}"
         facts.append(Fact("The price of certainty", f"{words.times(price)} times the {calls}", price))
-    if account.forecast is not None:
-        facts.append(Fact("Forecast of calls in all", words.count_roughly(account.forecast), account.forecast))
+    if account.outlook is not None and account.forecast is not None:
+        facts.append(Fact("Forecast of calls in all", words.span_roughly(account.outlook), account.forecast))
     if loss is not None:
         facts.append(Fact("True loss (the model is known)", words.figure(loss, 3), loss))
     facts += [
-        Fact("Algorithm", settings.algorithm),
+        Fact("Algorithm", settings.algorithm + (f" ({settings.chosen})" if settings.chosen else "")),
         Fact("Statement that certifies", account.rule if account.epsilon < inf else "–"),
         Fact("Problem", f"{size}, {problem.time_description}"),
         Fact("Seed", str(settings.seed), settings.seed),

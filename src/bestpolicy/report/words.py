@@ -9,6 +9,7 @@ from statistics import median
 from bestpolicy.comparison import Summary
 from bestpolicy.report.accounts import Account
 from bestpolicy.study import Outcome
+from bestpolicy.study.forecast import Outlook
 from bestpolicy.study.result import gave_up, percent, quality
 
 _WHY = {
@@ -69,9 +70,14 @@ def standing(account: Account) -> str:
     why = next((text for outcome, text in _WHY.items() if outcome == account.outcome), "")
     if account.outcome == Outcome.GAVE_UP:
         why = gave_up(account.samples, account.settings.asked_epsilon) + "."
-    if account.forecast is None:
+    if account.forecast is None or account.outlook is None:
         return why
-    return f"{why} About {count_roughly(account.forecast)} simulator calls should be needed in all."
+    return f"{why} {span_roughly(account.outlook)} simulator calls should be needed in all."
+
+
+def span_roughly(ahead: Outlook) -> str:
+    """A range of calls, with two digits: ``3,100 to 4,800``."""
+    return f"{count_roughly(ahead.low)} to {count_roughly(ahead.high)}"
 
 
 def count_roughly(number: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bestpolicy._numerics.inputs import function, number
-from bestpolicy.algorithms import Algorithm, make_algorithm
+from bestpolicy.algorithms import Algorithm, Choice, choose_algorithm, is_default, make_algorithm
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FeatureProblem, Problem
 from bestpolicy.problem.names import Names
@@ -138,13 +138,15 @@ def share_names(study: Study, model: Model, executor: Any) -> None:
     model.know_states(study.units.states)  # type: ignore[union-attr]
 
 
-def suited(algorithm: str | Algorithm | None, model: Model) -> str | Algorithm | None:
-    """Return the algorithm with what the simulator knows that bears on it; "forward" if it can only be followed."""
-    name = "forward" if algorithm is None and not isinstance(model, GenerativeModel) else algorithm
-    known = getattr(model, "parameters", None)
-    if isinstance(name, str) and isinstance(known, dict) and name in known:
-        return make_algorithm(name, known[name])
-    return name
+def suited(algorithm: str | Algorithm | None, model: Model, **known: bool) -> Choice:
+    """Return the algorithm as named or by default, with what the simulator knows that bears on it."""
+    choice = choose_algorithm(algorithm, model.problem, pairs=isinstance(model, GenerativeModel), **known)
+    own, name = getattr(model, "parameters", None), choice.algorithm.name
+    by_name = is_default(algorithm) or isinstance(algorithm, str)
+    if by_name and isinstance(own, dict) and name in own:
+        choice = choice._replace(algorithm=make_algorithm(name, own[name]))
+    require_sampling(choice.algorithm, model)
+    return choice
 
 
 def require_sampling(algorithm: Algorithm, model: Model) -> None:

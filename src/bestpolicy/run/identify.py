@@ -16,7 +16,7 @@ import numpy as np
 
 from bestpolicy._numerics.inputs import choice, whole
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.algorithms import Algorithm, find_algorithm
+from bestpolicy.algorithms import Algorithm
 from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
 from bestpolicy.errors import InvalidInput, SimulatorError
 from bestpolicy.problem import FeatureProblem
@@ -97,7 +97,9 @@ def identify(
     states, actions, discount, horizon, reward_range, ends : optional
         Of a function: all states and actions, by whatever names, and what else `NamedSimulator` wants to know.
     algorithm : str or Algorithm, optional
-        "gss" if the problem is discounted, "gss-e" if episodic, by default.
+        By default, or if it is "auto", the one that fits: "forward" if the environment can only be reset and stepped,
+        "adaptive" with samples from elsewhere, else "sharp" (`bestpolicy.algorithms.default_name`); the result says
+        which it was. The paper's own are "gss" and "gss-e".
     seed : int, optional
         The same seed gives the same answer. Drawn and recorded in the result if not given.
     max_samples, max_seconds : optional
@@ -163,14 +165,11 @@ def identify(
             )
         if not isinstance(model, GenerativeModel):
             raise InvalidInput("diagnose is not for an environment that can only be reset and stepped: leave it out.")
-    algorithm = suited(algorithm, model)
-    if algorithm is not None:
-        require_sampling(find_algorithm(algorithm, model.problem), model)
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
     how: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,
-        "algorithm": algorithm,
+        "algorithm": suited(algorithm, model, own_data=own_data is not None, start=start is not None),
         "seed": seed,
         "max_samples": max_samples,
         "calls_per_query": calls_per_query,

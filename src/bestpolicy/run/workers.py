@@ -234,7 +234,8 @@ def _said(reason: Any) -> str:
     if isinstance(reason, SimulatorError):
         return one_line(reason)
     if _is_killed_worker(reason):
-        return f"{_DIED}. Dask has tried it on {reason.allowed_failures + 1} workers"
+        # Dask cannot tell which of the queries that were with a worker made it die.
+        return f"{_DIED}. Dask has had it, or a query that waited beside it, on {reason.allowed_failures + 1} workers"
     what = f"it did not get to a worker and back ({type(reason).__name__}: {' '.join(str(reason).split())})"
     return f"{what}. {_TO_SEND}" if "pickle" in what else what
 

@@ -5,9 +5,9 @@ R^d, any measurable space of states. For a bounded V let ξ(V) = θ + γ∫V dμ
 every state; f(s, ξ) = max_a g + φᵀξ; L = 1/(1-γ), or L_h = H - h.
 
 A *lag* fixes, from samples of the past, vectors ξ⁺ and ξ⁻ (m candidate pairs of them), bets and counts; π plays the
-first maximiser of g + φᵀξ⁻. The functions are V^± = clip(f(·, ξ^±), a^±, b^±) with b = min(L, sup_s max_a g + max_j
-ξ_j) and a = max(0, inf_s max_a g + min_j ξ_j). Say that V⁺ is *cut* if sup_s max_a g + max_j ξ⁺_j > L (or nobody
-knows), that V⁻ is if inf_s max_a g + min_j ξ⁻_j < 0 (or nobody knows); otherwise V⁺ = max(f, 0), and V⁻ = min(f, L).
+first maximiser of g + φᵀξ⁻. The functions are V^± = clip(f(·, ξ^±), 0, L), and their values lie between a = max(0,
+inf_s max_a g + min_j ξ_j) and b = min(L, sup_s max_a g + max_j ξ_j). Say that V⁺ is *cut* if sup_s max_a g + max_j ξ⁺_j
+> L (or nobody knows), that V⁻ is if inf_s max_a g + min_j ξ⁻_j < 0 (or nobody knows).
 
 **Theorem F±.** On fresh samples let u_j ≥ ξ(V⁺)_j and l_j ≤ ξ(V⁻)_j for all j with probability at least 1-δ. Put
 
@@ -15,7 +15,7 @@ knows), that V⁻ is if inf_s max_a g + min_j ξ⁻_j < 0 (or nobody knows); oth
 
 With probability at least 1-δ, in every state: V* ≤ V⁺ + c⁺L, V^π ≥ V⁻ - c⁻L, and V* - V^π ≤ ε, where
 
-    ε = max_j (ξ⁺ - ξ⁻)_j + (c⁺ + c⁻)L       (the first term replaced by its positive part if a function is cut).
+    ε = max(0, max_j (ξ⁺ - ξ⁻)_j) + (c⁺ + c⁻)L.
 
 *Proof.* φ is a convex combination of unit vectors, so φᵀξ(V⁺) ≤ Σφ_j u_j ≤ φᵀξ⁺ + max_j(u_j - ξ⁺_j). Hence TV⁺ ≤ f(·,
 ξ⁺) + max_j(u_j - ξ⁺_j) for all allowed pairs. If V⁺ is not cut then f ≤ V⁺, and TV⁺ ≤ V⁺ + c⁺. If it is, TV⁺ ≤ 1 + γL =
@@ -23,10 +23,8 @@ L as well, because V⁺ ≤ L and R ≤ 1: TV⁺ ≤ min(f + c⁺, L) ≤ min(f,
 satisfies max_a TU ≤ V⁺ + c⁺ + γc⁺L = U, and V* ≤ U, because the Bellman operator is a monotone contraction. Likewise
 f(s, ξ⁻) = g_π + φ_πᵀξ⁻ ≤ g_π + φ_πᵀξ(V⁻) + max_j(ξ⁻_j - l_j) = T_πV⁻(s) + …; if V⁻ is not cut then V⁻ ≤ f, so V⁻ ≤
 T_πV⁻ + c⁻; if it is, V⁻ ≤ max(f, 0) ≤ T_πV⁻ + c⁻ for c⁻ ≥ 0, because V⁻ ≥ 0 and R ≥ 0 make T_πV⁻ ≥ 0. So V⁻ - c⁻L is a
-sub-solution for π. Finally f(s, ξ⁺) - f(s, ξ⁻) ≤ max_a φᵀ(ξ⁺ - ξ⁻) ≤ max_j(ξ⁺ - ξ⁻)_j; where no function is cut, V⁺ -
-V⁻ = max(f⁺, 0) - min(f⁻, L) with f⁺ ≤ L and f⁻ ≥ 0, and either V⁺ = f⁺ and V⁻ = f⁻, or both bounds are those of f
-clipped to [0, L], a monotone map that does not expand: then the positive part is an upper bound. ∎ (The code takes the
-positive part always: a bracket whose upper end is below its lower one would be a misfit, not a proof of ε < 0.)
+sub-solution for π. Finally f(s, ξ⁺) - f(s, ξ⁻) ≤ max_a φᵀ(ξ⁺ - ξ⁻) ≤ max_j(ξ⁺ - ξ⁻)_j, and to
+clip both to [0, L] is monotone and does not expand: V⁺ - V⁻ ≤ max(0, max_j(ξ⁺ - ξ⁻)_j). ∎
 
 **Episodic (F±-E).** With ξ_h^±, V_h^± and V_H^± = 0, u_{h,j} ≥ ξ_h(V⁺_{h+1})_j, c_h^± as above: V*_h ≤ V_h⁺ + Σ_{k≥h}
 c_k⁺, V^π_h ≥ V_h⁻ - Σ_{k≥h} c_k⁻, ε = max_j(ξ_0⁺ - ξ_0⁻)_j⁺ + Σ_h(c_h⁺ + c_h⁻). *Proof.* Backward induction: V*_h ≤

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from bestpolicy._numerics.inputs import file_path
+from bestpolicy.algorithms import ALGORITHMS, choose_algorithm, make_algorithm
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FeatureProblem, Problem
 from bestpolicy.samples import Tally
@@ -31,13 +32,17 @@ def resume_same(
 ) -> Study | None:
     """Go on with the study of that name in the file, if there is one and it was begun by the same call.
 
-    The parameters are those of `Study`. Where `seed` and `calls_per_query` are not given, those of the study in the
-    file are right. The budget is the one that is given now.
+    The parameters are those of `Study`. Where `seed`, `calls_per_query` and `algorithm` are not given, those of the
+    study in the file are right. The budget is the one that is given now.
     """
     known = _record(file_path("store", store), name)
     if known is None:
         return None
     before, stored = known.settings, known.own_data
+    named, why = choose_algorithm(algorithm, problem)
+    # If it was not named now, it is as it began: the rule may have been another one then.
+    began = bool(why) and before.algorithm in ALGORITHMS
+    algorithm = make_algorithm(before.algorithm, before.parameters) if began else named
     asked, _ = settings_of(
         problem,
         algorithm=algorithm,

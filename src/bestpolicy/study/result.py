@@ -29,6 +29,7 @@ from bestpolicy.problem.names import Names, key_of
 from bestpolicy.problem.units import Units
 from bestpolicy.stopping import Check
 from bestpolicy.study.display import as_frame, as_html, as_picture
+from bestpolicy.study.forecast import Outlook
 from bestpolicy.study.values import estimated_q_values
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Result:
         States and actions as the simulator knows them.
     unfinished_calls : int
         Simulator calls of a batch that is not complete. They are kept in the study's file and count when it goes on.
+    outlook : Outlook, optional
+        Range of the simulator calls that the whole run should need, if it is not over.
     """
 
     algorithm: str
@@ -116,6 +119,7 @@ class Result:
     broken_episodes: int = 0
     names: Names | None = None
     unfinished_calls: int = 0
+    outlook: Outlook | None = None
 
     def action(self, state: Any, step: int = 0) -> Any:
         """Return what the policy does in a state, both by their names (by their numbers where they have none).
@@ -204,8 +208,14 @@ class Result:
         return "\n".join([*facts, self._policy_in_words()])
 
     @property
+    def chosen(self) -> str:
+        """Why the algorithm is the one that it is, if it was not named."""
+        return "" if self.origin is None else self.origin.settings.chosen
+
+    @property
     def _facts(self) -> str:
-        return f"{self.algorithm}, seed {self.seed}: {self.samples:,} simulator calls in {self.seconds:.3g} s"
+        why = f" ({self.chosen})" if self.chosen else ""
+        return f"{self.algorithm}{why}, seed {self.seed}: {self.samples:,} simulator calls in {self.seconds:.3g} s"
 
     def _policy_in_words(self) -> str:
         if self._units.states is None or self._units.own_states is not None:
@@ -233,6 +243,7 @@ class Result:
         remembered = self.origin.settings.origin.get("model", "") if self.origin is not None else ""
         return {
             "algorithm": self.algorithm,
+            **({"chosen": self.chosen} if self.chosen else {}),
             "model": remembered if model is None else model,
             "asked_epsilon": self.asked_epsilon,
             "delta": self.delta,
@@ -252,11 +263,18 @@ class Result:
             "seed": self.seed,
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
+            **self._json_outlook(),
             "version": __version__,
         } | self._json_names()
 
     def _json_policy(self) -> Any:
         return self.policy.tolist()
+
+    def _json_outlook(self) -> dict[str, Any]:
+        """Range of the calls that the whole run should need, if it is not over and something can be said."""
+        if self.outlook is None or not self.outlook.low > 0:
+            return {}
+        return {"expected_samples": [self.outlook.low, _finite(self.outlook.high)]}
 
     def _json_names(self) -> dict[str, Any]:
         """What the numbers in the policy are called, if they have names."""
@@ -270,7 +288,7 @@ def explain(
     last: Check | None,
     delta: float,
     max_samples: int | None,
-    forecast: float,
+    ahead: Outlook,
     unfit: str = "",
     where: str = "in every state",
     asked: float = 0.0,
@@ -296,8 +314,8 @@ def explain(
     )
     if outcome is Outcome.NO_GUARANTEE:
         return f"{why}: nothing is certified."
-    outlook = f"; about {forecast:.2g} calls would be needed in all" if 0 < forecast < inf else ""
-    return f"{why}: {certified}{outlook}."
+    needed = f"; {ahead} calls would be needed in all" if 0 < ahead.expected < inf else ""
+    return f"{why}: {certified}{needed}."
 
 
 def gave_up(samples: int, asked: float) -> str:

@@ -47,6 +47,8 @@ class Settings:
         What casts doubt on the guarantee.
     failures : int
         How often the simulator failed and calls were made again.
+    chosen : str
+        Why the algorithm is the one that it is, if it was not named.
     """
 
     asked_epsilon: float
@@ -62,11 +64,13 @@ class Settings:
     warnings: tuple[str, ...] = ()
     failures: int = 0
     start: int | tuple[float, ...] | str | None = None
+    chosen: str = ""
 
     def __post_init__(self) -> None:
         of_type("parameters", self.parameters, dict)
         of_type("origin", self.origin, dict)
         of_type("units", self.units, Units)
+        of_type("chosen", self.chosen, str)
         for warning in self.warnings:
             of_type("each of warnings", warning, str)
         # Whatever was given, what is kept is of the right kind.

@@ -35,7 +35,16 @@ from numpy.typing import ArrayLike
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.inputs import file_path, of_type, whole, word
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, make_algorithm, parameters_of
+from bestpolicy.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Choice,
+    choose_algorithm,
+    find_algorithm,
+    is_default,
+    make_algorithm,
+    parameters_of,
+)
 from bestpolicy.algorithms.protocol import Request, Run, Task
 from bestpolicy.certificate import Origin
 from bestpolicy.diagnostics.assumptions import check_features, require
@@ -47,7 +56,7 @@ from bestpolicy.samples import Tally, Wanted
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.study.feature_result import FeatureResult
-from bestpolicy.study.forecast import forecast
+from bestpolicy.study.forecast import Outlook, Pace, outlook
 from bestpolicy.study.journal import Asked, Record, answered, damage, rows_of_checks, tally_to_bytes
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
@@ -56,6 +65,7 @@ from bestpolicy.study.result import Outcome, Result, explain
 from bestpolicy.study.settings import RESET, Settings, absolute_epsilon
 from bestpolicy.study.store import Store, StudyFile, count_attempts
 
+_OVER = (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)  # nothing is left to forecast
 _MOST_QUERIES = 10**6  # that one request may be split into
 
 
@@ -72,7 +82,8 @@ class Study:
     delta : float
         Allowed probability of error, in (0, 1).
     algorithm : str or Algorithm, optional
-        "gss" if discounted and "gss-e" if episodic by default.
+        By default, or if it is "auto", the one that fits the problem: "sharp", or "adaptive" with samples from
+        elsewhere (`bestpolicy.algorithms.default_name`). The paper's own are "gss" and "gss-e".
     seed : int, optional
         Drawn and recorded if not given.
     max_samples : int, optional
@@ -106,7 +117,7 @@ class Study:
         *,
         epsilon: float | str,
         delta: float,
-        algorithm: str | Algorithm | None = None,
+        algorithm: str | Algorithm | Choice | None = None,
         seed: int | None = None,
         max_samples: int | None = None,
         calls_per_query: int | None = None,
@@ -141,6 +152,7 @@ class Study:
             units=units,
             origin=origin,
             start=start,
+            own_data=own_data is not None,
         )
         self._set_up(problem, settings, found, name)
         if own_data is not None and not self.algorithm.takes_own_data:
@@ -168,6 +180,9 @@ class Study:
         self._cut_short = False  # whether a look at the data was
         self.unfinished = 0  # calls of a query under way that are on record
         self._started = time.monotonic()
+        self._driven = self._started  # since when this process drives it
+        self._looks = (0, 0.0, 0.0)  # how many, the seconds of all, of the last one
+        self._began_with = 0  # samples that were there when this process began
         self._seconds: float | None = None
         self._run: Run | None = None
         self._past = Past()
@@ -279,7 +294,7 @@ class Study:
     @classmethod
     def _from_record(cls, record: Record, algorithm: str | Algorithm | None, budget: int | None) -> Study:
         settings, problem = record.settings, record.problem
-        if algorithm is None or (isinstance(algorithm, str) and algorithm == settings.algorithm):
+        if is_default(algorithm) or (isinstance(algorithm, str) and algorithm == settings.algorithm):
             try:
                 chosen = make_algorithm(settings.algorithm, settings.parameters)
             except InvalidInput as error:
@@ -350,7 +365,7 @@ class Study:
                 self._accept(current, tally, rest)
             if progress is not None:
                 progress(answers - len(told), answers)
-        self._replaying = False
+        self._replaying, self._began_with, self._driven = False, self.samples, time.monotonic()
         self._saved = 0 if self._past.rebuilt else min(len(self._past.checks), len(self.checks))
         if self.done:
             return
@@ -505,9 +520,9 @@ class Study:
         last = self.checks[-1] if self.checks else None
         policy = last.policy if last else self.problem.any_policy
         restored = self._run is None
-        forecast, where = self.forecast(), self.settings.where
+        ahead, where = self.outlook(), self.settings.where
         explanation = explain(
-            self.outcome, last, self.delta, self.max_samples, forecast, self._unfit_batch(), where, self.asked_epsilon
+            self.outcome, last, self.delta, self.max_samples, ahead, self._unfit_batch(), where, self.asked_epsilon
         )
         if self._cut_short:
             explanation += " A look at the data takes longer than was left of it: give more time, or another algorithm."
@@ -535,6 +550,7 @@ class Study:
             where=self.settings.where,
             broken_episodes=self.broken_episodes,
             unfinished_calls=self.unfinished,
+            outlook=None if self.outcome in _OVER else ahead,
             origin=Origin(
                 self.problem,
                 self.settings,
@@ -559,18 +575,38 @@ class Study:
 
     def forecast(self) -> float:
         """Simulator calls that the whole run should need, judged by its checks; nan if it is too early to tell."""
-        return forecast(self.settings, self.algorithm, self.problem, self.checks)
+        return self.outlook().expected
+
+    def outlook(self) -> Outlook:
+        """Range of the simulator calls that the whole run should need, judged by its checks."""
+        return outlook(self.settings, self.algorithm, self.problem, self.checks)
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the run is, as far as this process has driven it."""
+        looks, looking, last = self._looks
+        simulating = max(0.0, time.monotonic() - self._driven - looking)
+        return Pace(self.samples - self._began_with, simulating, looks, looking, last)
+
+    def seconds_left(self) -> tuple[float, float]:
+        """Least and most seconds until the end, at the pace of this process; nan if nothing is known of it."""
+        ahead, pace = self.outlook(), self.pace
+        return pace.seconds(self.checks, ahead.low), pace.seconds(self.checks, ahead.high)
 
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""
         assert self._run is not None
         if tally is not None and isinstance(tally, Tally):  # others are kept by whom they concern
             self._measured = tally if self._measured is None else self._measured + tally
+        begun = time.monotonic()
         try:
             request, check = patiently(partial(self._look, self._run, tally))
         except TimeUp:
             self._cut_short = True
             raise
+        took = time.monotonic() - begun
+        if tally is not None and not self._replaying:
+            self._looks = (self._looks[0] + 1, self._looks[1] + took, took)
         if request is None:
             assert check is not None
             self._record(check)
@@ -703,16 +739,17 @@ def settings_of(
     *,
     epsilon: float | str,
     delta: float,
-    algorithm: str | Algorithm | None,
+    algorithm: str | Algorithm | Choice | None,
     seed: int | None,
     max_samples: int | None,
     calls_per_query: int | None,
     units: Units | None = None,
     origin: dict[str, str] | None = None,
     start: Any = None,
+    own_data: bool = False,
 ) -> tuple[Settings, Algorithm]:
     """Return the settings of a study, checked, and its algorithm; the parameters are those of `Study`."""
-    found = find_algorithm(algorithm, problem)
+    found, why = choose_algorithm(algorithm, problem, own_data=own_data, start=start is not None)
     if start is None and found.about.sampling == "episodes":
         start = RESET
     settings = Settings(
@@ -726,6 +763,7 @@ def settings_of(
         units or Units(),
         origin or {},
         start=start,
+        chosen=why,
     )
     _require_start(problem, settings, found)
     _require_ends(problem, settings.units)
@@ -818,7 +856,7 @@ def _has_ended(record: Record, budget: int | None) -> bool:
         return False
     if record.result["outcome"] == Outcome.BUDGET:
         return budget == record.settings.max_samples
-    return record.result["outcome"] in (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
+    return record.result["outcome"] in _OVER
 
 
 def _checked_budget(max_samples: float | None, record: Record) -> int | None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import lapack
 from scipy.sparse import coo_array, csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
@@ -345,7 +346,26 @@ def kernel_of(pair: IntArray, state: IntArray, weights: FloatArray, shape: tuple
 
 @one_thread()
 def resolvent(chain: Chain, kernel: Matrix, policy: IntArray) -> FloatArray:
-    """(I - gP_π)⁻¹ with a row for every state, zero at ends, and a column for every live state: (N, n)."""
-    inverse = np.zeros((chain.size, len(policy)))
-    inverse[chain.live] = np.linalg.inv(np.eye(len(policy)) - chain.step * kernel[policy][:, chain.live].toarray())
-    return inverse
+    """(I - gP_π)⁻¹ with a row for every state, zero at ends, and a column for every live state: (N, n).
+
+    It is inverted where it stands: whoever has many states has no room for copies.
+    """
+    whole, size = np.zeros((chain.size, len(policy))), len(policy)
+    rows = csr_array(kernel[policy][:, chain.live])
+    system = whole[:size]
+    system[np.repeat(np.arange(size), np.diff(rows.indptr)), rows.indices] = -chain.step * rows.data
+    system[np.arange(size), np.arange(size)] += 1.0
+    # The transposed array is in the order that LAPACK computes in, and its inverse is the transposed inverse.
+    factors, swaps, failed = lapack.dgetrf(system.T, overwrite_a=True)
+    inverse, also = lapack.dgetri(factors, swaps, lwork=64 * size, overwrite_lu=True)
+    if failed or also:
+        raise np.linalg.LinAlgError("Singular matrix")
+    if not np.shares_memory(inverse, whole):
+        system[:] = inverse.T
+    if (chain.live != np.arange(size)).any():  # the last first, since rows only move down
+        for place in range(size - 1, -1, -1):
+            whole[chain.live[place]] = whole[place]
+        ends = np.ones(chain.size, dtype=np.bool_)
+        ends[chain.live] = False
+        whole[ends] = 0.0
+    return whole
