@@ -105,14 +105,14 @@ def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algor
             hint = did_you_mean(algorithm, ALGORITHMS)
             raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
         algorithm = ALGORITHMS[algorithm]()
-    algorithm = require_algorithm(algorithm)
-    _require_task(algorithm)
-    if isinstance(problem, FeatureProblem) and algorithm.name in ALGORITHMS and not isinstance(algorithm, Hull):
-        raise InvalidInput(f"algorithm {algorithm.name!r} needs states that are listed. Use 'hull'.")
-    reason = algorithm.unsuitable(problem)
+    found: Algorithm = require_algorithm(algorithm)
+    _require_task(found)
+    if isinstance(problem, FeatureProblem) and found.name in ALGORITHMS and not isinstance(found, Hull):
+        raise InvalidInput(f"algorithm {found.name!r} needs states that are listed. Use 'hull'.")
+    reason = found.unsuitable(problem)
     if reason:
-        raise InvalidInput(f"algorithm {algorithm.name!r} cannot run on this problem: {reason}")
-    return algorithm
+        raise InvalidInput(f"algorithm {found.name!r} cannot run on this problem: {reason}")
+    return found
 
 
 def require_algorithm(algorithm: Any) -> Any:
