@@ -246,7 +246,7 @@ def test_a_file_that_takes_long_to_read_says_so(tmp_path, monkeypatch):
 
 def test_to_go_on_says_what_to_type(tmp_path):
     store, certificate = tmp_path / "my run.db", tmp_path / "certificate.json"
-    settings = ("--epsilon", 0.1, "--delta", 0.05, "--seed", 0, "--store", store)
+    settings = ("--epsilon", 0.1, "--delta", 0.05, "--algorithm", "gss", "--seed", 0, "--store", store)
     done = run("identify", "riverswim", *settings, "--max-samples", "1e6", "--certificate", certificate)
     assert done.returncode == 3
     assert f"Note: {certificate} was not written, because nothing is certified" in " ".join(done.stderr.split())
@@ -300,7 +300,7 @@ def _answers(store: Path) -> int:
 
 
 def test_a_resumed_run_is_the_uninterrupted_run(tmp_path):
-    arguments = ["riverswim", "--epsilon", "0.3", "--delta", "0.1", "--seed", "5", "--json"]
+    arguments = ["riverswim", "--epsilon", "0.3", "--delta", "0.1", "--algorithm", "gss", "--seed", "5", "--json"]
     whole = json.loads(run("identify", *arguments).stdout)
     store = tmp_path / "run.db"
     for budget in ("1e6", "1e8", "3e8"):
@@ -498,7 +498,7 @@ def test_bounds_for_people_and_programs(tmp_path):
     assert answer["predicted"]["gss"] > answer["samples_lower_bound"]
     picture = tmp_path / "closest.svg"
     limits = ("--tolerance", 0.5, "--max-seconds", 600)
-    text = run("bounds", "simplex-episodic", "--epsilon", 0.1, "--delta", 0.1, "--figure", picture, *limits)
+    text = run("bounds", "universal-episodic", "--epsilon", 0, "--delta", 0.1, "--figure", picture, *limits)
     assert text.returncode == 0
     assert "any algorithm, at least" in text.stdout
     assert "any that samples in rounds, at least" in text.stdout
@@ -524,7 +524,7 @@ def test_a_certificate_from_the_command_line(tmp_path):
 def test_demo_writes_its_table(tmp_path, monkeypatch):
     shown = sys.modules["bestpolicy.cli.demo"]
     assert set(shown.INSTANCES) <= {instance.name for instance in bp.instances.catalogue()}  # test_gss.py runs all
-    monkeypatch.setattr(shown, "INSTANCES", ("simplex", "universal", "ball-episodic", "universal-episodic"))
+    monkeypatch.setattr(shown, "INSTANCES", ("universal", "riverswim-episodic"))
     monkeypatch.setattr(shown, "write_page", lambda *_: None)  # has a test of its own
     monkeypatch.setattr(shown, "_BOUND_SECONDS", 0.01)
     done = run("demo", "--output", tmp_path / "results")

@@ -86,7 +86,7 @@ def exponents(book, truth):
     for entry in book.entries:
         stakes = entry.bets.stakes(np.arange(len(book.rivals)))
         middle = np.einsum("hkd,hd->hk", entry.bets.means, after)
-        up, down = entry.bets.reach(ahead.max(axis=1), ahead.min(axis=1), np.stack([middle, middle]))
+        up, down = entry.bets.reach(ahead.max(axis=1)[:, None] - middle, middle - ahead.min(axis=1)[:, None])
         squares, _ = entry.squares(ahead, after)
         for m, size in enumerate(book.sizes):
             tau = size[:, None, None] * stakes
@@ -311,7 +311,7 @@ def test_bets_on_the_unknown_direction_have_mean_one_at_the_truth():
         total = book.sizes * (u @ (book.features @ xi[0] - book.rewards))
         for entry, vectors in zip(book.entries, book.vectors, strict=True):
             middle = np.einsum("hkd,hd->hk", entry.bets.means, after)
-            up, down = entry.bets.reach(ahead.max(axis=1), ahead.min(axis=1), np.stack([middle, middle]))
+            up, down = entry.bets.reach(ahead.max(axis=1)[:, None] - middle, middle - ahead.min(axis=1)[:, None])
             tau = book.sizes[:, None] * (vectors @ u)
             squares, _ = entry.squares(ahead, after)
             total = total - (psi(np.abs(tau) * np.where(tau > 0, up[0], down[0])) * tau**2 * squares[0]).sum(axis=1)

@@ -22,7 +22,7 @@ from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, S
 from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
-from bestpolicy.problem import FeatureProblem, Problem, Units
+from bestpolicy.problem import FeatureProblem, Problem, Truncated, Units
 from bestpolicy.problem.feature_policy import load_policy
 from bestpolicy.run import CostEstimate, drive, estimate, identify
 from bestpolicy.samples import Episodes, Pulls, Tally
@@ -70,6 +70,7 @@ __all__ = [
     "StoreError",
     "Study",
     "Tally",
+    "Truncated",
     "Units",
     "Verification",
     "__version__",

@@ -4,7 +4,8 @@ A certificate is one JSON file:
 
 - ``problem``: features (of a large table only its size), mask, discount or horizon, ends and what they pay, if there
   are any, and their fingerprint;
-- ``claim``: the policy, the certified and the asked ε, δ, the theorem; the start, if the claim is about one only;
+- ``claim``: the policy, the certified and the asked ε, δ, the theorem; the start, if the claim is about one only; what
+  a step may cost because rewards were truncated, if they were;
 - ``proof``: the sums over samples that the theorem looks at, the coordinates and the design of the run, and what had to
   be fixed before the samples (the prior; for Theorems P and F the function V; which share of δ it may spend). For
   Theorem U the lag as it was fixed, the samples since, and after how many units of them the look was; for Theorem O
@@ -44,16 +45,17 @@ from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.verification import verify_text
 from bestpolicy.verification.case import Case
-from bestpolicy.verification.claim import CHECKED, reached, rule_name
+from bestpolicy.verification.claim import CHECKED, LINEAR, reached, rule_name
 from bestpolicy.verification.protocol import THEOREMS
 from bestpolicy.verification.reading import FORMAT, VERSION, digest
 from bestpolicy.verification.tables import FIELDS
 
 if TYPE_CHECKING:
     from bestpolicy.study import Result
+    from bestpolicy.study.linearity import Linearity
     from bestpolicy.study.settings import Settings
 
-_WITHOUT_ENDS = 2  # version that programs without an idea of ends can read
+_PLAIN, _WITH_ENDS = 2, 3  # versions that programs without an idea of ends, or of truncated rewards, can read
 _LARGE = 2**20  # features of a table from which on only its size is written
 
 
@@ -144,7 +146,7 @@ def make_certificate(result: Result, epsilon: float | None = None) -> dict[str, 
     problem, settings, theorem = origin.problem, origin.settings, proof.theorem
     document = {
         "format": FORMAT,
-        "version": VERSION if len(problem.ends) else _WITHOUT_ENDS,
+        "version": _version(problem, settings.units),
         "problem": {
             **_features(problem),
             "mask": None if problem.mask.all() else _encoded(problem.mask, "|b1"),
@@ -165,10 +167,11 @@ def make_certificate(result: Result, epsilon: float | None = None) -> dict[str, 
             "theorem": theorem,
             "rule": rule_name(theorem, problem.horizon is not None, stated),
             **_start(settings.start if theorem in ("U", "O") else None, problem.states),
+            **({"reward_bias": settings.units.reward_bias} if settings.units.reward_bias else {}),
         },
         "proof": _proof(problem, proof, settings.parameters),
         "run": _run(result, origin),
-        "assumptions": _assumptions(proof, settings.units.reward_scale, len(problem.ends)),
+        "assumptions": _assumptions(proof, settings.units.reward_scale, problem, result.linearity),
     }
     return document | {"sha256": digest(document)}
 
@@ -208,7 +211,7 @@ def _hull_document(result: Result, origin: Origin, proof: Proof, epsilon: float)
     arrays |= {"directions": fixed["stakes"], "centres": fixed["centres"]}
     return {
         "format": FORMAT,
-        "version": _WITHOUT_ENDS,
+        "version": _PLAIN,
         "problem": {
             "description": problem.description,
             "fingerprint": problem.fingerprint,
@@ -245,6 +248,11 @@ def _hull_document(result: Result, origin: Origin, proof: Proof, epsilon: float)
         "run": _run(result, origin),
         "assumptions": [{"assumption": text, "checked": False} for text in assumed],
     }
+
+
+def _version(problem: Problem, units: Units) -> int:
+    """The oldest format that has all that is to be said."""
+    return VERSION if units.reward_bias else _WITH_ENDS if len(problem.ends) else _PLAIN
 
 
 def _features(problem: Problem) -> dict[str, Any]:
@@ -397,12 +405,15 @@ def _samples(proof: Proof) -> dict[str, Any]:
     }
 
 
-def _assumptions(proof: Proof, reward_scale: float, ends: int) -> list[dict[str, Any]]:
+def _assumptions(
+    proof: Proof, reward_scale: float, problem: Problem, linearity: Linearity | None
+) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"assumption": assumption, "checked": True} for assumption in CHECKED]
-    found += [
-        {"assumption": "transition probabilities and mean rewards are linear in the features", "checked": False},
-        {"assumption": "samples are independent given the sampled pairs", "checked": False},
-    ]
+    if not problem.is_tabular:  # every table is linear in one-hot features
+        tested = "" if linearity is None else f", {linearity.words}"
+        found.append({"assumption": LINEAR + tested, "checked": False})
+    found.append({"assumption": "samples are independent given the sampled pairs", "checked": False})
+    ends = len(problem.ends)
     if ends:
         found.append({"assumption": f"in {ends:,} of the states the process is over", "checked": False})
     if proof.theorem == "no choice":
@@ -459,7 +470,7 @@ def _encoded(array: Any, dtype: str) -> dict[str, Any]:
 
 def _labels(units: Units, problem: Problem) -> dict[str, Any] | None:
     """Names of states and actions, and what rewards mean; None where nothing has a name."""
-    known = {name: value for name, value in units.to_dict().items() if value}
+    known = {name: value for name, value in units.to_dict().items() if value and name != "reward_bias"}
     for name, number in (("states", problem.states), ("actions", problem.actions)):
         if len(known.get(name, [])) != number:  # names that do not fit mislead
             known.pop(name, None)

@@ -26,10 +26,10 @@ from bestpolicy.run import drive
 from bestpolicy.run.arguments import calls_a_function, numbered_start, suited
 from bestpolicy.run.identify import CALLS_PER_QUERY as OWN_CALLS_PER_QUERY
 from bestpolicy.run.identify import LARGEST_BATCH
-from bestpolicy.simulators import ExactSimulator, GenerativeModel
+from bestpolicy.simulators import ExactSimulator, Model
 from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.study.patience import until
-from bestpolicy.study.result import at_most
+from bestpolicy.study.result import FINAL, at_most
 from bestpolicy.study.settings import absolute_epsilon
 from bestpolicy.study.study import start_distribution
 
@@ -48,6 +48,12 @@ _STATES_SHOWN = 25
 @options.max_samples
 @options.max_seconds
 @options.rewards
+@click.option(
+    "--linearity",
+    type=options.a_number(least=0, below=1),
+    help="Share of the calls, at least, that tests whether the features fit; 0 for no test.  [default: 0.05 for a "
+    "simulator of your own, unless features are one-hot]",
+)
 @click.option("--store", type=options.NEW_FILE, help="File in which the run survives (SQLite).")
 @click.option("--name", type=options.WORD, default=_NAME, show_default=True, help="Name of the study in that file.")
 @options.workers(
@@ -63,8 +69,9 @@ def identify(
 
     MODEL may also be a simulator of your own, FILE.py:NAME, which is imported: bestpolicy.NamedSimulator(step, …), say.
 
-    Exit codes: 0 certified, 2 bad input, 3 budget spent without a certificate, 130 interrupted (Ctrl-C: what is in
-    flight is finished and what is known by then is printed; a second Ctrl-C stops at once).
+    Exit codes: 0 certified, 2 bad input, 3 not certified (the budget is spent, or the features are in doubt), 130
+    interrupted (Ctrl-C: what is in flight is finished and what is known by then is printed; a second Ctrl-C stops at
+    once).
     """
     if name != _NAME and store is None:
         raise InvalidInput("--name names the study in a file. Give the file, too: --store FILE.")
@@ -74,18 +81,19 @@ def identify(
     units = Units.of(own)
     max_seconds, as_json = how.pop("max_seconds"), how.pop("as_json")
     how["start"] = typed_start(how["start"], problem, own)
-    how["epsilon"] = absolute_epsilon(how["epsilon"], problem, units)
     simulator = own if own is not None else ExactSimulator(mdp, rewards=rewards)  # type: ignore[arg-type]
     how["algorithm"] = suited(how["algorithm"], simulator, start=how["start"] is not None)
     method = how["algorithm"].algorithm
     if mdp is not None:
-        _warn_of_small_budget(notes(), mdp, method, how["epsilon"], how["delta"], how["max_samples"])
+        most = absolute_epsilon(how["epsilon"], problem, units)
+        _warn_of_small_budget(notes(), mdp, method, most, how["delta"], how["max_samples"])
     if certificate is not None:
         require_proof(method)
     calls = CALLS_PER_QUERY if mdp is not None else OWN_CALLS_PER_QUERY
     known = {"simulator": model}
     if mdp is not None:
         known = {"model": model, "fingerprint": mdp.fingerprint, "rewards": rewards}
+        how["linearity"] = how["linearity"] or 0.0  # a model is linear
     begun = time.monotonic()
     with until(None if max_seconds is None else begun + max_seconds):
         study = Study(
@@ -116,7 +124,7 @@ def run_study(
     model: str,
     store: str | None,
     *,
-    simulator: GenerativeModel | None = None,
+    simulator: Model | None = None,
     max_seconds: float | None,
     workers: int | None,
     certificate: str | None,
@@ -150,7 +158,7 @@ def run_study(
         _print_result(output(), study.problem, mdp, result)
     if failure is not None:
         raise failure
-    if store is not None and not result.certified and result.outcome not in (Outcome.GAVE_UP, Outcome.NO_GUARANTEE):
+    if store is not None and not result.certified and result.outcome not in FINAL:
         more = f" --max-samples {_larger_budget(study):.2g}" if result.outcome is Outcome.BUDGET else ""
         more += f" --model {shlex.quote(model)}" if mdp is None else ""
         go_on = f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
@@ -204,6 +212,8 @@ def _print_result(console: Console, problem: Problem, mdp: LinearMDP | None, res
     facts.add_row("simulator calls", f"{result.samples:,}{per_round} in {result.seconds:.2f} s")
     facts.add_row("statistic / threshold", f"{result.statistic:.4g} / {result.threshold:.4g}")
     facts.add_row("estimated gap", f"{result.gap:.4g}")
+    if result.linearity is not None:
+        facts.add_row("test of the features", f"{result.linearity.calls:,} of the calls")
     if mdp is not None:
         start = None if result.origin is None else start_distribution(problem, result.origin.settings)
         where = "" if start is None else f" {result.where}"

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from bestpolicy.errors import BestPolicyError, InvalidInput, did_you_mean, one_line
-from bestpolicy.simulators import GenerativeModel
+from bestpolicy.simulators import Model
 
 
 def is_simulator(model: str) -> bool:
@@ -21,7 +21,7 @@ def is_simulator(model: str) -> bool:
     return bool(colon) and path.endswith(".py") and name.isidentifier()
 
 
-def load_simulator(typed: str) -> GenerativeModel:
+def load_simulator(typed: str) -> Model:
     """Import the file and return its simulator, or what a function of that name makes."""
     path, _, name = typed.rpartition(":")
     folder, file = os.path.split(os.path.abspath(path))
@@ -32,7 +32,7 @@ def load_simulator(typed: str) -> GenerativeModel:
         known = [each for each in vars(module) if not each.startswith("_")]
         raise InvalidInput(f"{path} has nothing named {name!r}.{did_you_mean(name, known)}")
     found: Any = getattr(module, name)
-    if callable(found) and not isinstance(found, GenerativeModel):
+    if callable(found) and not isinstance(found, Model):
         try:
             found = found()
         except BestPolicyError:
@@ -42,12 +42,12 @@ def load_simulator(typed: str) -> GenerativeModel:
                 f"{typed} must be a simulator or a function without arguments that makes one "
                 f"({type(error).__name__}: {error}). A step function becomes one by bestpolicy.NamedSimulator(step, …)."
             ) from None
-    if not isinstance(found, GenerativeModel):
+    if not isinstance(found, Model):
         raise InvalidInput(
             f"{typed} must be a simulator, such as bestpolicy.NamedSimulator(step, states=…, actions=…, discount=…). "
             f"Got {type(found).__name__} instead."
         )
-    return found
+    return found  # type: ignore[no-any-return]
 
 
 def _imported(folder: str, stem: str, path: str) -> Any:

@@ -2,6 +2,7 @@
 
 from bestpolicy.problem.feature_problem import FeatureProblem
 from bestpolicy.problem.problem import Problem
+from bestpolicy.problem.truncation import Truncated
 from bestpolicy.problem.units import Units
 
-__all__ = ["FeatureProblem", "Problem", "Units"]
+__all__ = ["FeatureProblem", "Problem", "Truncated", "Units"]

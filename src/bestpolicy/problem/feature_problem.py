@@ -217,6 +217,11 @@ class FeatureProblem:
         vectors[:, :, -1] = self.value_limits
         return vectors
 
+    @property
+    def is_tabular(self) -> bool:
+        """No: states are not listed."""
+        return False
+
     # --- what is simulated
 
     @property

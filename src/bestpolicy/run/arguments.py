@@ -17,6 +17,7 @@ from bestpolicy.problem.names import Names
 from bestpolicy.problem.units import Units
 from bestpolicy.simulators import (
     CallableSimulator,
+    ExactSimulator,
     FeatureSimulator,
     ForwardModel,
     GenerativeModel,
@@ -50,6 +51,11 @@ def calls_a_function(model: Any) -> bool:
     return isinstance(model, CallableSimulator | FeatureSimulator | ResetSimulator) or (
         isinstance(model, GymSimulator) and not model.has_table
     )
+
+
+def tested_share(model: Any, linearity: float | None) -> float | None:
+    """Return the share of the calls that tests the features; a model that is known to be linear needs no test."""
+    return 0.0 if linearity is None and isinstance(model, ExactSimulator) else linearity
 
 
 def numbered_start(model: Model, start: Any) -> Any:
@@ -136,6 +142,7 @@ def share_names(study: Study, model: Model, executor: Any) -> None:
             "List them: states=[…] (those of a simulator after a run without workers are its attribute `states`)."
         )
     model.know_states(study.units.states)  # type: ignore[union-attr]
+    study.name_states(Units.of(model).states)  # it may have numbered more of them already
 
 
 def suited(algorithm: str | Algorithm | None, model: Model, **known: bool) -> Choice:

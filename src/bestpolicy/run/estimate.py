@@ -17,14 +17,14 @@ from typing import Any
 
 from bestpolicy._numerics.inputs import number, whole
 from bestpolicy.algorithms import Algorithm, find_algorithm
-from bestpolicy.problem import Problem
+from bestpolicy.problem import Problem, Truncated
 from bestpolicy.problem.units import Units
-from bestpolicy.run.arguments import as_simulator, check_arguments, numbered_start, suited
+from bestpolicy.run.arguments import as_simulator, check_arguments, numbered_start, suited, tested_share
 from bestpolicy.run.identify import drive
 from bestpolicy.simulators import Model
 from bestpolicy.study import Study
 from bestpolicy.study.again import resume_same
-from bestpolicy.study.forecast import in_time
+from bestpolicy.study.forecast import in_calls, in_time
 
 _CALLS_A_PAIR, _LEAST, _MOST = 64, 1000, 10**6  # of a pilot: for each pair or dimension, at least, at most
 _WIDE = 5.0  # times the low end: a range that is worth a word
@@ -47,8 +47,8 @@ class CostEstimate:
     seconds_per_call, seconds_per_look : float
         As measured in the pilot.
     memory : int
-        Bytes that this process has taken at most until now; 0 if the system does not tell.
-    paper_calls : float
+        Bytes that this process has taken at most, looks of the pilot included; 0 if the system does not tell.
+    paper_algorithm, paper_calls : str, float
         What the paper's algorithm, `gss` or `gss-e`, would need, by its formula at the gap that was seen.
     pilot_calls : int
         Calls that were made for this.
@@ -84,17 +84,17 @@ class CostEstimate:
         if self.low == self.high:
             lines.append(f"  simulator calls   {self.low:,.0f}, all of them made: it is certified")
         elif isfinite(self.high):
-            lines.append(f"  simulator calls   {_calls(self.low)} to {_calls(self.high)}")
+            lines.append(f"  simulator calls   {in_calls(self.low)} to {in_calls(self.high)}")
             lines.append(f"  time              {in_time(self.seconds[0])} to {in_time(self.seconds[1])}")
         else:
-            lines.append(f"  simulator calls   more than {_calls(self.low)}; the pilot says no more: make it longer")
+            lines.append(f"  simulator calls   more than {in_calls(self.low)}; the pilot says no more: make it longer")
         if self.pilot_calls:
             lines.append(f"  a call, a look    {_short(self.seconds_per_call)}, {_short(self.seconds_per_look)}")
         if self.memory:
             lines.append(f"  memory            {self.memory / 2**20:,.0f} MB")
         if isfinite(self.paper_calls):
             lines.append(
-                f"  the paper's       {self.paper_algorithm} would need about {_calls(self.paper_calls)} calls"
+                f"  the paper's       {self.paper_algorithm} would need about {in_calls(self.paper_calls)} calls"
             )
         lines.append(f"  from a pilot of {self.pilot_calls:,} calls")
         if isfinite(self.high) and self.high > _WIDE * self.low:
@@ -111,7 +111,7 @@ def estimate(
     actions: Iterable[Any] | Callable[[Any], Iterable[Any]] | None = None,
     discount: float | None = None,
     horizon: int | None = None,
-    reward_range: Any = None,
+    reward_range: tuple[float, float] | Truncated | None = None,
     ends: Iterable[Any] | None = None,
     algorithm: str | Algorithm | None = None,
     seed: int | None = None,
@@ -166,6 +166,7 @@ def estimate(
         "units": units,
         "own_data": None,
         "start": numbered_start(model, start),
+        "linearity": tested_share(model, None),
     }
     known = resume_same(problem, **how) if store is not None and os.path.isfile(store) else None
     study = known or Study(problem, **how)
@@ -225,14 +226,10 @@ def _peak() -> int:
     return int(peak) * (1 if sys.platform == "darwin" else 1024)
 
 
-def _calls(number: float) -> str:
-    return f"{float(f'{number:.2g}'):,.0f}" if number < 1e7 else f"{number:.2g}"
-
-
 def _short(seconds: float) -> str:
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
-            return f"{seconds / size:.2g} {unit}"
+            return f"{seconds / size:.3g} {unit}"
     return "less than 1 µs"
 
 

@@ -14,8 +14,6 @@ from glob import escape, glob
 from hashlib import sha256
 from typing import Any, cast
 
-import numpy as np
-
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
 from bestpolicy.samples import Draws, Episodes, Pulls, Tally, answer_ends
 from bestpolicy.simulators import ForwardModel, GenerativeModel, Model
@@ -54,8 +52,7 @@ class Record:
             return cls(until=until)
         path, root = study.calls_file
         digest = sha256(f"{root} {query.seed} {query.index} {query.attempt} ".encode())
-        for array in (query.pulls.pairs, query.pulls.counts):
-            digest.update(np.ascontiguousarray(array, dtype="<i8").data)
+        query.wanted.sign(digest)
         return cls(f"{path}.{query.index}", digest.digest(), until)
 
     def open(self, stopping: Stopping = lambda: False) -> Calls:

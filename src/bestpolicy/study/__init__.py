@@ -6,6 +6,7 @@ and `database` are the file that it survives in, `again` goes on with it, `migra
 what is in one.
 """
 
+from bestpolicy.study.forecast import Outlook, Pace
 from bestpolicy.study.journal import Record
 from bestpolicy.study.listing import studies
 from bestpolicy.study.queries import Query
@@ -14,4 +15,4 @@ from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import rescue
 from bestpolicy.study.study import Study
 
-__all__ = ["Outcome", "Query", "Record", "Result", "Settings", "Study", "rescue", "studies"]
+__all__ = ["Outcome", "Outlook", "Pace", "Query", "Record", "Result", "Settings", "Study", "rescue", "studies"]

@@ -28,13 +28,13 @@ from bestpolicy.study.settings import Settings
 _NEEDED, _WINDOW = 4, 6  # checks with a certified ε: before a forecast is ventured, and to draw the line through
 _STUCK, _SLOWEST, _FASTEST = 0.1, 0.5, 3.0  # powers: widths shrink like the root of the number of samples in the end
 _TABLES = ("Theorem U", "Theorem U-E")
-# Least and most of the calls in all, as multiples of what is planned: early in a run, and from a quarter of it on.
-_PLAN_EARLY, _PLAN_LATE = (0.55, 1.5), (0.72, 1.4)
+# Least and most of the calls in all, as multiples of what is planned, until a share of it is done.
+_PLAN = ((0.08, (0.45, 2.2)), (0.25, (0.55, 1.5)), (inf, (0.72, 1.4)))
 _FORMULA = (0.8, 1.5)
 _LINE = (0.55, 2.5)  # around the line through the last checks
 _GUESS = (0.3, 10.0)  # around what standard errors say before anything is certified
 # With ε certified at ρ times what is asked, least and most of the calls in all, as a·ρ^b of those so far.
-_PAIRS, _EPISODES = ((1.0, 0.2), (1.3, 1.3)), ((1.0, 0.6), (1.3, 2.0))
+_PAIRS, _EPISODES = ((1.0, 0.2), (1.3, 1.3)), ((1.0, 0.3), (1.3, 2.0))
 _AHEAD = 1.2  # of those so far, where nothing is known
 
 
@@ -58,8 +58,8 @@ class Outlook:
         if not self.low > 0 and not isfinite(self.high):
             return "too early to tell"
         if not isfinite(self.high):
-            return f"more than {self.low:.2g}"
-        low, high = f"{self.low:.2g}", f"{self.high:.2g}"
+            return f"more than {in_calls(self.low)}"
+        low, high = in_calls(self.low), in_calls(self.high)
         return low if low == high else f"{low} to {high}"
 
 
@@ -97,6 +97,11 @@ class Pace:
         return self.simulating / self.calls * (calls - now) + max(self.last, self.looking / self.looks) * looks
 
 
+def in_calls(number: float) -> str:
+    """A number of calls, roughly: ``4,800``, ``2.5e+09``."""
+    return f"{float(f'{number:.2g}'):,.0f}" if number < 1e7 else f"{number:.2g}"
+
+
 def in_time(seconds: float) -> str:
     """A span of time for people: ``8 s``, ``3 min``, ``2.5 h``, ``11 days``."""
     for unit, size, until in (("s", 1, 100), ("min", 60, 6000), ("h", 3600, 48 * 3600), ("days", 86400, inf)):
@@ -124,7 +129,8 @@ def outlook(settings: Settings, algorithm: Algorithm, problem: Problem, checks: 
         return Outlook(now, now, now)
     formula = _by_formula(settings, algorithm, problem, last)
     if isfinite(last.forecast) and last.rule in _TABLES:
-        expected, factors = last.forecast, _PLAN_EARLY if now < last.forecast / 4 else _PLAN_LATE
+        expected = last.forecast
+        factors = next(factors for share, factors in _PLAN if now < share * expected)
     elif not isnan(formula):
         expected, factors = formula, _FORMULA
     elif last.epsilon < inf and settings.asked_epsilon > 0:

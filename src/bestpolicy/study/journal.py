@@ -25,6 +25,7 @@ from bestpolicy.problem.feature_files import MARK, feature_problem_from
 from bestpolicy.problem.files import from_file
 from bestpolicy.samples import Bets, Drawn, Draws, Episodes, Followed, Pulls, Tally, Wanted, are_cells
 from bestpolicy.stopping import Check
+from bestpolicy.study.queries import FIRST_OF_TEST
 from bestpolicy.study.result import Outcome
 from bestpolicy.study.settings import Settings
 
@@ -56,12 +57,13 @@ def begun(
 
 def answered(query: int, attempt: int, tally: bytes) -> Row:
     """Return the row of an answer."""
-    return "answer", query.to_bytes(8, "little") + attempt.to_bytes(8, "little") + tally
+    kind = "tested" if query >= FIRST_OF_TEST else "answer"
+    return kind, query.to_bytes(8, "little") + attempt.to_bytes(8, "little") + tally
 
 
 def samples_told(rows: list[Row]) -> tuple[int, int]:
     """Return the number of answers among the rows, and of the samples in them."""
-    answers = [samples_in(content[_QUERY:]) for kind, content in rows if kind == "answer"]
+    answers = [samples_in(content[_QUERY:]) for kind, content in rows if kind in ("answer", "tested")]
     return len(answers), sum(answers)
 
 
@@ -162,7 +164,7 @@ class Record:
             if sha256(by_kind["problem"][0]).hexdigest() != known["problem"]:
                 raise ValueError("the problem is another one")
         with damage("a result or a look"):
-            last = next((row for row in reversed(rows) if row[0] in ("ended", "answer")), ("", b""))
+            last = next((row for row in reversed(rows) if row[0] in ("ended", "answer", "tested")), ("", b""))
             result = json.loads(last[1]) if last[0] == "ended" else None
             looks = [_numbers(look) for look in _latest(by_kind.get("look", []))]
             answers, samples = samples_told(rows)
@@ -233,9 +235,9 @@ class Record:
         """Samples from elsewhere that the study began with."""
         return tally_from_bytes(self._rows["own data"][0]) if "own data" in self._rows else None
 
-    def told(self) -> Iterator[tuple[int, int, Tally]]:
-        """Return (query, attempt, tally) of every answer, in the order in which they were told."""
-        for content in self._rows.get("answer", []):
+    def told(self, *, of_test: bool = False) -> Iterator[tuple[int, int, Tally]]:
+        """Return (query, attempt, tally) of every answer to the algorithm, or to the test, in the order of telling."""
+        for content in self._rows.get("tested" if of_test else "answer", []):
             query, attempt = (int.from_bytes(content[i : i + 8], "little") for i in (0, 8))
             yield query, attempt, tally_from_bytes(content[_QUERY:])
 
@@ -249,6 +251,12 @@ class Record:
                 lag = decided.get("lag", lag)
                 known.append(Asked(int(one["first"]), int(one["looks"]), _wanted(one, lag), decided))
             return known
+
+    @cached_property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The rounds of the test of the features."""
+        with damage("a round of the test"):
+            return [unpack(content) for content in self._rows.get("test", [])]
 
     @cached_property
     def trace(self) -> list[Check]:
@@ -288,7 +296,7 @@ def _latest(contents: list[bytes]) -> list[dict[str, Any]]:
     return known
 
 
-_WHOLE, _REAL = ("rounds", "samples", "lag"), ("statistic", "threshold", "epsilon", "gap", "forecast")
+_WHOLE, _REAL = ("rounds", "samples", "lag"), ("statistic", "threshold", "epsilon", "gap", "forecast", "value_floor")
 
 
 def _numbers(look: dict[str, Any]) -> dict[str, Any]:

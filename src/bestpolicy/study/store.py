@@ -9,6 +9,8 @@ one for everything that was asked, told, decided and found.
     asked       a request of the algorithm, with whatever it has decided
     answer      to a query: a tally
     look        at the data, with the policy if it is another than before
+    test        what a round of the test of the features has fixed, and the pairs that it asks for
+    tested      to a query of such a round: a tally
     settings    that have changed, such as a new budget
     ended       the result; void once the study goes on
 
@@ -144,6 +146,12 @@ class Store:
         if trouble:
             raise StoreError(f"{self.path}: {trouble}")
         return Record.of(rows, {"root": chained(b"", *rows[0]).hex(), "head": head.hex(), "rows": len(rows)})
+
+    def head(self, study: int) -> tuple[bytes, str]:
+        """Return the chain and the kind of the last row, unchecked: another chain is another journal."""
+        query = "SELECT head, (SELECT kind FROM entry WHERE entry.id = ? + rows - 1) FROM study WHERE id = ?"
+        chain, kind = self._db.execute(query, (study * _ROOM, study)).fetchone()
+        return bytes(chain), str(kind)
 
     def whole_rows(self, study: int) -> tuple[list[Row], bytes, str]:
         """Return the rows of a study up to the first that is not as written, their chain, and what is wrong then."""

@@ -37,7 +37,7 @@ from scipy.sparse.linalg import spsolve
 from bestpolicy.errors import LIMIT_GB, BestPolicyError, InvalidInput, TooLarge
 from bestpolicy.verification import episodes, hull, intersection, look, paper, paths, protocol
 from bestpolicy.verification.case import Case
-from bestpolicy.verification.claim import ABSOLUTE, NO_CHOICE, Claim, rule_name
+from bestpolicy.verification.claim import ABSOLUTE, MISFIT, NO_CHOICE, Claim, rule_name
 from bestpolicy.verification.journal import check_journal
 from bestpolicy.verification.reading import Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
@@ -100,9 +100,14 @@ class Verification:
         """The statement that certifies."""
         return rule_name(self.theorem.removesuffix("-E"), self.theorem.endswith("-E"), self.epsilon)
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the run itself found that its features do not fit: then the claim is worth nothing, proved or not."""
+        return any(warning.startswith(MISFIT) for warning in self.warnings)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        return asdict(self)
+        return asdict(self) | {"in_doubt": self.in_doubt}
 
     def __str__(self) -> str:
         if not self.valid:
@@ -113,9 +118,10 @@ class Verification:
         loss = "" if self.true_loss is None else f"; its true loss in the given model is {self.true_loss:.6g}"
         missed = "" if self.missed_epsilon is None else f" (ε = {self.missed_epsilon:g} was asked, and not reached)"
         doubt = "".join(f" BUT IN DOUBT: {warning}" for warning in self.warnings)
+        verdict = "in doubt, although the samples would show it if the features fitted" if self.in_doubt else "valid"
         return (
-            f"valid: the policy is {quality}{confidence}{missed} ({self.rule}), from {self.samples:,} simulator calls; "
-            f"studies of this problem in the store: {self.attempts}{loss}{doubt and '.' + doubt}"
+            f"{verdict}: the policy is {quality}{confidence}{missed} ({self.rule}), from {self.samples:,} simulator "
+            f"calls; studies of this problem in the store: {self.attempts}{loss}{doubt and '.' + doubt}"
         )
 
 
@@ -181,7 +187,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
         raise InvalidInput(f"unknown theorem {theorem[:60]!r}. This program checks {', '.join(THEOREMS)}.")
     recomputed: float | None = None
     loss: float | None = None
-    shown = False
+    shown = tabular = False
     try:
         if theorem == "F±":
             theorem += "-E" if document.child("problem").has("horizon") else ""
@@ -192,6 +198,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
                 raise InvalidInput("model must be left out: no listed model is about states that cannot be listed.")
         else:
             case = Case.read(document.child("problem"))
+            tabular = case.is_table
             policy = case.policy(document.child("claim"))
             reasons += claim.contradictions(case)
             found, used, more = _certified(case, claim, policy)
@@ -204,7 +211,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
             more = ["the study's file was not made up as a whole", *(item for item in more if _THEIR_WORD in item)]
         elif claim.chain is not None and more:
             more.insert(0, "what follows was fixed before sampling, which the study's file (--store) can show")
-        recomputed = found * scale if isfinite(found) else None
+        recomputed = found * scale + claim.lost if isfinite(found) else None
         if used > claim.samples + claim.own_data:
             reasons.append(f"the proof uses {used:,} samples, the run had {claim.samples + claim.own_data:,}")
         if not found <= claim.target:
@@ -236,7 +243,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
         claim.samples,
         claim.attempts,
         loss,
-        [*claim.trusted, *more, claim.hearsay],
+        [*claim.trusted(tabular), *more, claim.hearsay],
         claim.missed,
         claim.warnings,
         claim.chain,
