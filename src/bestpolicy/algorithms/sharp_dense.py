@@ -148,7 +148,15 @@ class DenseCourse:
         self.reached = resolved / needed
         if resolved >= _IN_SIGHT * needed and not recent:
             prior = known.ellipsoids(SHARES[1] * delta)
-            lag = Lag(self.lags + 1, total, delta, prior, known.policies(), known.frame(self.shares, SHARES[1] * delta), self.epsilon)
+            lag = Lag(
+                self.lags + 1,
+                total,
+                delta,
+                prior,
+                known.policies(),
+                known.frame(self.shares, SHARES[1] * delta),
+                self.epsilon,
+            )
             if paths is not None:
                 lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
             decided["lag"] = lag.to_dict()
