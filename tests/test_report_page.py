@@ -257,8 +257,8 @@ def studies(tmp_path_factory) -> Path:
     make_study(path, "finished without a guarantee", algorithm="plug-in-no-guarantee")
     make_study(path, "fixed budget", algorithm="plug-in", epsilon=1.0)
     make_study(path, "gave up", algorithm=GivesUp())
-    make_study(path, "episodic", model="riverswim-episodic", algorithm=None, steps=2)
-    make_study(path, "grid", model="grid", algorithm=None, steps=2)
+    make_study(path, "episodic", model="riverswim-episodic", algorithm="gss", steps=2)
+    make_study(path, "grid", model="grid", algorithm="gss", steps=2)
     return path
 
 
