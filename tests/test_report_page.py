@@ -273,7 +273,7 @@ def listed(studies) -> dict[str, float | None]:
     [
         ("begun", "This study has just begun", True),
         ("waiting", "This study has just begun", True),
-        ("running", "The run is not over. About", True),
+        ("running", "simulator calls should be needed in all", True),
         ("certified", "This policy is within", False),
         ("sample budget spent", "The budget of simulator calls is spent. About", True),
         ("finished without a guarantee", "this algorithm proves nothing of its policy", False),
