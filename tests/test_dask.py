@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,17 @@ class Troubled(bp.ExactSimulator):
         if deed == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(600)
+
+
+def test_episodes_are_followed_on_a_cluster_even_if_a_worker_is_killed(client, tmp_path):
+    from tests.corridors import LIMITED, Deadly, make  # they need Gymnasium
+
+    result = bp.identify(make(partial(Deadly, str(tmp_path))), **LIMITED, executor=client.get_executor)
+    here = bp.identify(make(), **LIMITED)
+    assert (tmp_path / "killed").exists()
+    assert [check.statistic for check in result.checks] == [check.statistic for check in here.checks]
+    assert (result.samples, result.epsilon) == (here.samples, here.epsilon)
+    np.testing.assert_array_equal(result.policy, here.policy)
 
 
 class Clock:

@@ -83,10 +83,10 @@ def test_frames_need_pandas(result, monkeypatch):
 
 
 def test_the_picture_has_what_was_certified(result):
-    (axes,) = result.plot().axes
-    drawn = axes.lines[0].get_ydata()
-    assert drawn[-1] == result.epsilon
-    assert axes.lines[1].get_ydata()[0] == result.asked_epsilon
+    certified, evidence = result.plot("run").axes
+    assert certified.lines[0].get_ydata()[-1] == result.epsilon
+    assert result.asked_epsilon in [line.get_ydata()[0] for line in certified.lines[1:]]
+    assert evidence.get_xlabel() == "simulator calls"
 
 
 @pytest.mark.parametrize(

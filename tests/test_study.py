@@ -24,7 +24,7 @@ def run_by_hand(mdp, **settings):
 @pytest.mark.parametrize("mdp", [MDP, EPISODIC])
 def test_owning_the_loop_gives_the_same_as_identify(mdp):
     settings = {"epsilon": 0.2, "delta": 0.1, "algorithm": "gss", "seed": 4}
-    ours, theirs = run_by_hand(mdp, **settings), bp.identify(bp.ExactSimulator(mdp), **settings)
+    ours, theirs = run_by_hand(mdp, **settings, linearity=0), bp.identify(bp.ExactSimulator(mdp), **settings)
     assert ours.samples == theirs.samples
     assert ours.statistic == theirs.statistic
     np.testing.assert_array_equal(ours.policy, theirs.policy)
@@ -67,7 +67,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
         ({"name": ""}, "name must be a text"),
         ({"store": 3}, "store must be the path of a file"),
         ({"own_data": 3}, "own_data must be a Tally"),
-        ({"diagnose": 0}, "diagnose"),
+        ({"linearity": 1.5}, "linearity must be"),
+        ({"linearity": -0.1}, "linearity must be"),
+        ({"linearity": "no"}, "linearity must be"),
     ],
 )
 def test_bad_settings(settings, message):
@@ -331,7 +333,7 @@ def test_own_data_save_samples_and_survive_in_the_store(mdp, algorithm, tmp_path
     )
 
 
-def test_data_that_are_not_linear_carry_a_warning():
+def test_data_that_are_not_linear_are_doubted():
     mdp = random_mdp(3, states=6, actions=3, dimension=4)
 
     class Bent(bp.ExactSimulator):
@@ -343,9 +345,11 @@ def test_data_that_are_not_linear_carry_a_warning():
             squares = np.where(tally.pairs == 7, tally.pulls, tally.squared_rewards)
             return bp.Tally(tally.pairs, tally.next_counts, bent.astype(float), squares)
 
-    settings = {"epsilon": 1.0, "delta": 0.1, "algorithm": "gss", "seed": 0, "max_samples": 1000, "diagnose": 20_000}
+    settings = {"epsilon": 0.3, "delta": 0.1, "algorithm": "tight", "seed": 0, "linearity": 0.05}
     straight, bent = bp.identify(bp.ExactSimulator(mdp), **settings), bp.identify(Bent(mdp), **settings)
+    assert straight.certified
     assert straight.warnings == ()
+    assert (bent.certified, bent.outcome) == (False, "in doubt")
     assert len(bent.warnings) == 1
     assert "state 2, action 1" in bent.warnings[0]
     assert bent.to_dict()["warnings"] == list(bent.warnings)
@@ -383,7 +387,7 @@ def test_answers_may_list_pairs_that_were_not_sampled(algorithm):
             return simulator.sample(pulls, rng) + bp.Tally.empty(self.problem, self.problem.pairs)
 
     settings = {"epsilon": 1.0, "delta": 0.1, "algorithm": algorithm, "seed": 0, "max_samples": 10**9}
-    plain, wide = bp.identify(simulator, **settings), bp.identify(Wide(), **settings)
+    plain, wide = bp.identify(simulator, **settings), bp.identify(Wide(), **settings, linearity=0)
     assert plain.samples == wide.samples
     np.testing.assert_array_equal(plain.policy, wide.policy)
 
@@ -426,15 +430,15 @@ def test_doubt_is_part_of_what_is_said():
 
 
 def test_doubt_is_told_in_the_users_own_units():
-    """A wrong aggregation of two states, with rewards in [-90, 10]: what a policy may lose is up to 100/(1-γ)."""
+    """A wrong aggregation of two states, with rewards in [-90, 10]."""
     features = np.eye(4)[[[0, 1], [2, 3], [2, 3]]]
     problem = bp.Problem(features, discount=0.5)
     simulator = bp.CallableSimulator(
         problem, lambda state, action, rng: ((10.0, 0.0, -90.0)[state], 0), reward_range=(-90.0, 10.0)
     )
-    result = bp.identify(simulator, epsilon=100, delta=0.1, algorithm="tight", seed=0, diagnose=200)
-    assert "no policy loses more than 200" in result.explanation
-    assert "is 90 off" in result.explanation
+    result = bp.identify(simulator, epsilon=100, delta=0.1, algorithm="tight", seed=0)
+    assert result.outcome is bp.Outcome.DOUBT
+    assert "90 off" in result.explanation
 
 
 def test_a_name_resumes_a_study(tmp_path):

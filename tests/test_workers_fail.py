@@ -231,10 +231,10 @@ class Broken(bp.ExactSimulator):
         sys.exit("enough")
 
 
-def test_the_file_is_free_when_a_diagnosis_fails(tmp_path):
+def test_the_file_is_free_when_the_first_call_fails(tmp_path):
     store = tmp_path / "run.db"
     with pytest.raises(bp.SimulatorError, match="the simulator raised SystemExit: enough") as caught:
-        bp.identify(Broken(MDP), **SETTINGS, store=store, diagnose=3)
+        bp.identify(Broken(MDP), **SETTINGS, store=store)
     assert caught.value.study is not None
     bp.Study.resume(store).close()
 

@@ -148,7 +148,15 @@ class DenseCourse:
         self.reached = resolved / needed
         if resolved >= _IN_SIGHT * needed and not recent:
             prior = known.ellipsoids(SHARES[1] * delta)
-            lag = Lag(self.lags + 1, total, delta, prior, known.policies(), self.epsilon)
+            lag = Lag(
+                self.lags + 1,
+                total,
+                delta,
+                prior,
+                known.policies(),
+                known.frame(self.shares, SHARES[1] * delta),
+                self.epsilon,
+            )
             if paths is not None:
                 lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
             decided["lag"] = lag.to_dict()
@@ -193,13 +201,11 @@ class DenseCourse:
         ready = self.samples > 0 and self.known.ready
         if ready and self.running and "snapshot" not in decided:
             fixed = self.known.snapshot(self.shares, self.counts)
-            written = {name: getattr(fixed, name) for name in ("theta", "mu", "variances", "shares")}
-            decided["snapshot"] = written | {"weights": self.known.weights}
+            decided["snapshot"] = {name: value for name, value in vars(fixed).items() if name != "counts"}
         self.snapshot, self.weights = None, self.known.weights if ready else np.ones(self.shares.shape)
         if "snapshot" in decided:
-            fields = dict(decided["snapshot"])
-            self.weights = fields.pop("weights")
-            self.snapshot = Snapshot(**fields, counts=self.counts)
+            self.snapshot = Snapshot(**decided["snapshot"], counts=self.counts)
+            self.weights = self.snapshot.weights
 
     def pulls(self) -> Pulls:
         """What to simulate next."""
@@ -272,6 +278,7 @@ class DenseCourse:
                 "links": snapshot.mu.swapaxes(1, 2) @ ahead,
                 "variances": snapshot.variances,
                 "shares": snapshot.shares,
+                "weights": snapshot.weights,
                 "planned": snapshot.counts,
                 "cells": batch.cells,
                 "counts": batch.counts,
@@ -281,7 +288,7 @@ class DenseCourse:
             for snapshot, batch in running.batches
         ]
         fixed = {name: getattr(lag, name) for name in ("number", "started", "delta", "sigma", "gamma", "bet")}
-        fixed |= vars(lag.policies)
+        fixed |= vars(lag.policies) | {"frame": vars(lag.frame)}
         past = Past(lag.prior, lag.number, lag.started, policy)
         transform = coordinates_of(self.used).transform
         return Proof(

@@ -15,18 +15,20 @@ from bestpolicy._version import versions
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
+from bestpolicy.pictures.labels import Labels
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.report.labels import Labels
 from bestpolicy.samples import Tally
 from bestpolicy.study import Outcome, Result
 from bestpolicy.study.forecast import Outlook, stored_outlook
+from bestpolicy.study.linearity import Linearity
+from bestpolicy.study.result import FINAL
 from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import Store
 from bestpolicy.verification import Verification, verify_text
 from bestpolicy.verification.reading import Node, parse
 
-_ENDS = (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
+_ENDS = FINAL
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,8 @@ class Account:
         Of a certificate.
     created : str
     seconds : float, optional
+    linearity : Linearity, optional
+        What was tested of the features.
     """
 
     name: str
@@ -87,6 +91,7 @@ class Account:
     verification: Verification | None = None
     created: str = ""
     seconds: float | None = None
+    linearity: Linearity | None = None
 
     @property
     def forecast(self) -> float | None:
@@ -150,16 +155,19 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
         source=os.fspath(path),
         created=record.created,
         seconds=result.get("seconds"),
+        linearity=Linearity.from_dict(result["linearity"]) if "linearity" in result else None,
     )
 
 
 def from_result(result: Result, model: str = "") -> Account:
-    """Take a result from memory; of its samples only those that prove something are known."""
+    """Take a result from memory."""
     origin = result.origin
     if origin is None:
         raise InvalidInput("this result does not say where it comes from, so there is nothing to report on it.")
     last = result.checks[-1] if result.checks else None
-    tally = last.proof.tally if last is not None and last.proof is not None else None
+    tally = origin.measured()
+    if tally is None and last is not None and last.proof is not None:
+        tally = last.proof.tally
     return Account(
         name="",
         problem=origin.problem,
@@ -179,6 +187,7 @@ def from_result(result: Result, model: str = "") -> Account:
         warnings=result.warnings,
         source="" if origin.store is None else os.fspath(origin.store),
         seconds=result.seconds,
+        linearity=result.linearity,
     )
 
 

@@ -16,6 +16,7 @@ _WHY = {
     Outcome.BUDGET: "The budget of simulator calls is spent.",
     Outcome.TIME: "The time was up.",
     Outcome.INTERRUPTED: "The run was interrupted.",
+    Outcome.DOUBT: "The features do not fit: take finer ones, or one-hot ones.",
     Outcome.NO_GUARANTEE: "All samples are made, but this algorithm proves nothing of its policy.",
     Outcome.RUNNING: "The run is not over.",
 }
@@ -48,6 +49,8 @@ def headline(account: Account, lower_bound: float | None = None) -> str:
         return "Every policy is optimal: no state has two distinct actions."
     sure = percent(account.settings.delta)
     promise = f"{quality(account.epsilon)} {account.settings.where} with probability at least {sure}"
+    if account.outcome == Outcome.DOUBT or (account.verification is not None and account.verification.in_doubt):
+        return f"In doubt: the features do not fit, so that nothing is certified of this policy, after {calls}."
     if account.warnings:
         promise += ", if the warning below can be dismissed"
     if account.certified:

@@ -19,7 +19,7 @@ from bestpolicy._numerics.inputs import number, whole
 from bestpolicy.algorithms import Algorithm, find_algorithm
 from bestpolicy.problem import Problem, Truncated
 from bestpolicy.problem.units import Units
-from bestpolicy.run.arguments import as_simulator, check_arguments, numbered_start, suited
+from bestpolicy.run.arguments import as_simulator, check_arguments, numbered_start, suited, tested_share
 from bestpolicy.run.identify import drive
 from bestpolicy.simulators import Model
 from bestpolicy.study import Study
@@ -166,6 +166,7 @@ def estimate(
         "units": units,
         "own_data": None,
         "start": numbered_start(model, start),
+        "linearity": tested_share(model, None),
     }
     known = resume_same(problem, **how) if store is not None and os.path.isfile(store) else None
     study = known or Study(problem, **how)

@@ -208,7 +208,7 @@ def failed(study: Study, query: Query, reason: Any, times: int = 1) -> Simulator
     error = reason
     if not isinstance(reason, SimulatorError) or times > 1 or reason.partial is None:
         often = f" failed {times} times; last" if times > 1 else ""
-        what = f"query {query.index} ({query.wanted.describe(study.problem)}){often}: {_said(reason)}"
+        what = f"{query.name} ({query.wanted.describe(study.problem)}){often}: {_said(reason)}"
         error = SimulatorError(what, getattr(reason, "partial", None))
         error.final = getattr(reason, "final", False)
     counted = isinstance(query.wanted, Episodes) and getattr(error.partial, "broken_episodes", 0) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -115,6 +116,11 @@ class Pulls:
     def fitted(self, tally: Tally) -> Tally:
         """Return an answer over exactly the pairs that were asked for; a simulator may list more, without samples."""
         return tally.at(self.pairs)
+
+    def sign(self, digest: Any) -> None:
+        """Have a hash stand for it."""
+        for array in (self.pairs, self.counts):
+            digest.update(np.ascontiguousarray(array, dtype="<i8").data)
 
     def describe(self, problem: Problem) -> str:
         """Say where it begins, for an error."""

@@ -103,6 +103,7 @@ def _read_off(answers: Answers, looks: list[int]) -> list[Asked]:
         following, seen = max(following, query + 1), seen + tally.samples
         if seen in ends or position == len(answers):
             whole = batch.total()
+            assert whole is not None
             asked = np.flatnonzero(whole.pulls.any(axis=0))
             requests.append(Asked(first, 0, Pulls(whole.pairs[asked], whole.pulls[:, asked]), {}))
             batch, first = Batch(), following

@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy._numerics.inputs import whole
+from bestpolicy._numerics.inputs import choice, whole
 from bestpolicy._version import __version__
 from bestpolicy.certificate import Origin, write_certificate
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem.names import Names, key_of
 from bestpolicy.problem.units import Units
 from bestpolicy.stopping import Check
-from bestpolicy.study.display import as_frame, as_html, as_picture
+from bestpolicy.study.display import as_frame, as_html, as_picture, policy_picture
 from bestpolicy.study.forecast import Outlook
+from bestpolicy.study.linearity import Linearity
 from bestpolicy.study.values import estimated_q_values
 
 if TYPE_CHECKING:
@@ -49,9 +50,13 @@ class Outcome(StrEnum):
     BUDGET = "sample budget spent"
     TIME = "time budget spent"
     INTERRUPTED = "interrupted"
+    DOUBT = "in doubt"
     GAVE_UP = "gave up"
     NO_GUARANTEE = "finished without a guarantee"
     RUNNING = "still running"
+
+
+FINAL = (Outcome.CERTIFIED, Outcome.DOUBT, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)  # nothing more is to be simulated
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,6 +99,8 @@ class Result:
         Simulator calls of a batch that is not complete. They are kept in the study's file and count when it goes on.
     outlook : Outlook, optional
         Range of the simulator calls that the whole run should need, if it is not over.
+    linearity : Linearity, optional
+        What was tested of the features, and what misfit could still hide; None if they are one-hot, or not tested.
     """
 
     algorithm: str
@@ -120,6 +127,7 @@ class Result:
     names: Names | None = None
     unfinished_calls: int = 0
     outlook: Outlook | None = None
+    linearity: Linearity | None = None
 
     def action(self, state: Any, step: int = 0) -> Any:
         """Return what the policy does in a state, both by their names (by their numbers where they have none).
@@ -175,9 +183,21 @@ class Result:
         """Return `rows` as a `pandas.DataFrame`."""
         return as_frame(self.rows())
 
-    def plot(self) -> Figure:
-        """Draw what was certified after how many simulator calls; returns a figure of matplotlib."""
-        return as_picture(self.checks, self.asked_epsilon)
+    def plot(self, what: str = "policy") -> Figure:
+        """Draw the policy, or the run; returns a figure of matplotlib, and shows nothing by itself.
+
+        Parameters
+        ----------
+        what : {"policy", "run"}
+            "policy": what is played where. States that are numbers, tuples or texts with numbers are drawn by these: a
+            grid as a grid, stock by time, queue by queue. "run": what was certified after how many simulator calls.
+        """
+        choice("what", what, ("policy", "run"))
+        if what == "run":
+            return as_picture(self.checks, self.asked_epsilon)
+        if self.origin is None or not self.checks:
+            raise InvalidInput("nothing was measured and looked at so far, so there is no policy to draw.")
+        return policy_picture(self.origin, self.checks[-1].policy, self._names.states)
 
     def _repr_html_(self) -> str:
         return as_html(self.explanation, self._facts, self.rows())
@@ -253,7 +273,7 @@ class Result:
             **({"broken_episodes": self.broken_episodes} if self.broken_episodes else {}),
             "outcome": str(self.outcome),
             "explanation": self.explanation,
-            "policy": self.policy.tolist(),
+            "policy": self._json_policy(),
             "rounds": self.rounds,
             "samples": self.samples,
             "statistic": _finite(self.statistic),
@@ -264,8 +284,12 @@ class Result:
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
             **self._json_outlook(),
+            **({} if self.linearity is None else {"linearity": self.linearity.to_dict()}),
             "version": __version__,
         } | self._json_names()
+
+    def _json_policy(self) -> Any:
+        return self.policy.tolist()
 
     def _json_outlook(self) -> dict[str, Any]:
         """Range of the calls that the whole run should need, if it is not over and something can be said."""
@@ -296,6 +320,9 @@ def explain(
         return f"The policy is {claim(known, delta, where)} ({last.rule})."
     calls = "1 simulator call" if max_samples == 1 else f"{max_samples} simulator calls"
     spent = f"{unfit} does not fit into the budget of {calls}" if unfit else f"The budget of {calls} is spent"
+    if outcome is Outcome.DOUBT:
+        within = "" if known == inf else f"; what was shown so far ({quality(known)}) would hold if they did"
+        return f"Nothing is certified, because the features do not fit{within}."
     why = {
         Outcome.BUDGET: spent,
         Outcome.TIME: "The time is up",

@@ -53,6 +53,8 @@ class Settings:
         What truncated rewards may add to the loss of a policy, in the user's units; it is part of every ε.
     chosen : str
         Why the algorithm is the one that it is, if it was not named.
+    linearity : float
+        Share of the calls that tests whether the features fit, at least; 0: they are not tested.
     """
 
     asked_epsilon: float
@@ -71,6 +73,7 @@ class Settings:
     chosen: str = ""
     truncation_loss: float = 0.0
     share: float = 0.0
+    linearity: float = 0.0
 
     def __post_init__(self) -> None:
         of_type("parameters", self.parameters, dict)
@@ -93,6 +96,7 @@ class Settings:
             failures=whole("failures", self.failures, 0),
             share=number("share", self.share),
             truncation_loss=number("truncation_loss", self.truncation_loss),
+            linearity=number("linearity", self.linearity, least=0, below=1),
         )
 
     def _keep(self, **checked: Any) -> None:

@@ -19,6 +19,8 @@ from bestpolicy.verification.reading import Floats, Node, visible
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-9  # by how much another order of the same operations may differ
 NO_CHOICE = "no choice"
+MISFIT = "The features do not fit"  # how a warning begins that takes the ground from under a claim
+LINEAR = "transition probabilities and mean rewards are linear in the features"
 CHECKED = (
     "the features have full rank",
     "the all-ones function is linear in the features",
@@ -26,8 +28,8 @@ CHECKED = (
 )
 _FIELDS = {
     "": "format version problem claim proof run assumptions sha256",
-    "claim": "policy epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule start "
-    "reward_bias",
+    "claim": "policy vectors epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule "
+    "start reward_bias",
     "run": "algorithm parameters seed samples own_data rounds attempts warnings versions chain",
     "labels": "reward_scale reward_offset states actions environment own_states",
 }
@@ -114,13 +116,13 @@ class Claim:
         """The ε that was asked, if it was not reached."""
         return None if reached(self.epsilon, self.asked) else self.asked
 
-    @property
-    def trusted(self) -> list[str]:
-        """What no file can show, whatever the theorem."""
+    def trusted(self, tabular: bool) -> list[str]:
+        """What no file can show, whatever the theorem; every table is linear in one-hot features."""
         low = self.reward_offset
+        model = "MDP with" if tabular else "linear MDP with these features and"
         found = [
-            "the samples were drawn independently from one linear MDP with these features and rewards in "
-            f"[{low:g}, {low + self.reward_scale:g}]",
+            f"the samples were drawn independently from one {model} rewards in "
+            f"[{low:g}, {low + self.reward_scale:g}]{'' if tabular else self._tested}",
             "the run was not repeated until it certified something (studies of this problem in the store: "
             f"{self.attempts})",
         ]
@@ -139,6 +141,12 @@ class Claim:
                 f"no more than {len(states) - 1:,} observations can occur, of which {seen:,} did (the user's word)"
             )
         return found
+
+    @property
+    def _tested(self) -> str:
+        """What the file says of a test of its features."""
+        said = [node.text("assumption") for node in self.document.children("assumptions")]
+        return "".join(f" ({visible(text[len(LINEAR) + 2 :])})" for text in said if text.startswith(LINEAR + ", "))
 
     @property
     def hearsay(self) -> str:

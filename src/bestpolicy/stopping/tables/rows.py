@@ -41,7 +41,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
-from bestpolicy._numerics.reproducible import EPS
 from bestpolicy.stopping.tables.lag import Lag
 from bestpolicy.stopping.tables.model import Chain, resolvent
 from bestpolicy.stopping.tables.solve import EXACT, ROUGH, Solver
@@ -224,7 +223,11 @@ class Sums:
             columns[chain.live] = solved
             hub = np.add.reduceat(lag.hub.astype(_SINGLE)[:, None] * columns, chain.blocks)
             moved = kernel @ columns
-            pieces = ((columns, None, hub, block_of), (columns, left, columns, right), (moved, None, columns, chain.state))
+            pieces = (
+                (columns, None, hub, block_of),
+                (columns, left, columns, right),
+                (moved, None, columns, chain.state),
+            )
             for kind, (one, at, other, there) in enumerate(pieces):
                 for rows in _parts(sizes[kind], len(index)):
                     y = other[there[rows]]
