@@ -22,7 +22,8 @@ from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, S
 from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
-from bestpolicy.problem import Problem, Truncated, Units
+from bestpolicy.problem import FeatureProblem, Problem, Truncated, Units
+from bestpolicy.problem.feature_policy import load_policy
 from bestpolicy.run import CostEstimate, drive, estimate, identify
 from bestpolicy.samples import Episodes, Pulls, Tally
 from bestpolicy.simulators import (
@@ -51,6 +52,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "ExactSimulator",
+    "FeatureProblem",
     "ForwardModel",
     "GenerativeModel",
     "GymSimulator",
@@ -84,6 +86,7 @@ __all__ = [
     "identify",
     "instances",
     "least_squares",
+    "load_policy",
     "optimal_plan",
     "report",
     "rescue",

@@ -16,6 +16,7 @@ from bestpolicy.algorithms.adaptive import Adaptive
 from bestpolicy.algorithms.default import AUTO, Choice, default_name
 from bestpolicy.algorithms.forward import Forward
 from bestpolicy.algorithms.gss import GSS, GSSE
+from bestpolicy.algorithms.hull import Hull
 from bestpolicy.algorithms.peers.action_elimination import ActionElimination
 from bestpolicy.algorithms.peers.bpi_ucbvi import BPIUCBVI
 from bestpolicy.algorithms.peers.bpi_ucrl import BPIUCRL
@@ -41,7 +42,7 @@ from bestpolicy.algorithms.protocol import About, Algorithm, Remembered, Request
 from bestpolicy.algorithms.sharp import Sharp
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.errors import InvalidInput, did_you_mean
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     kind.name: kind
@@ -52,6 +53,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         Adaptive,
         Sharp,
         Forward,
+        Hull,
         PPQ,
         OPPQ,
         LSPIG,
@@ -105,6 +107,8 @@ def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algor
         algorithm = ALGORITHMS[algorithm]()
     found: Algorithm = require_algorithm(algorithm)
     _require_task(found)
+    if isinstance(problem, FeatureProblem) and found.name in ALGORITHMS and not isinstance(found, Hull):
+        raise InvalidInput(f"algorithm {found.name!r} needs states that are listed. Use 'hull'.")
     reason = found.unsuitable(problem)
     if reason:
         raise InvalidInput(f"algorithm {found.name!r} cannot run on this problem: {reason}")
@@ -184,6 +188,7 @@ __all__ = [
     "Algorithm",
     "Choice",
     "Forward",
+    "Hull",
     "LSVIUCBNoGuarantee",
     "LinearPlugIn",
     "MDPNaS",

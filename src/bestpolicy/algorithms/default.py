@@ -1,5 +1,6 @@
 """Which algorithm is taken if none is named: the rule, in one place.
 
+0. States that cannot be listed (a `FeatureProblem`): ``hull``.
 1. An environment that can only be reset and stepped: ``forward``.
 2. Samples from elsewhere, and a claim about every state: ``adaptive``, whose proof counts them, too.
 3. Features of so many pairs that a look of ``sharp`` would not fit into memory: ``tight``.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bestpolicy.algorithms.protocol import Algorithm
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
 
 AUTO = "auto"  # the name that stands for this rule
 _MOST_NUMBERS = 5e7  # in the directions of all rivals, which Theorems I and UD look at: 400 MB
@@ -40,6 +41,8 @@ def default_name(problem: Problem, *, pairs: bool = True, own_data: bool = False
     start : bool
         Whether the claim is about a start only.
     """
+    if isinstance(problem, FeatureProblem):
+        return "hull", "the default where states cannot be listed"
     if not pairs:
         return "forward", "the default where an environment can only be reset and stepped"
     if own_data and not start:

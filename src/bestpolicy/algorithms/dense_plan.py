@@ -32,7 +32,15 @@ _AHEAD = 3.0  # times the samples so far: where the end is expected, for that
 _CRITICAL = 300  # rivals that a design is made for
 _ENTRIES = 6_000_000  # of pairs, dimensions and these rivals together
 _GROWTH = 4.0  # of the samples since a lag, in terms of those before it, that its ellipsoids are best for
-_ENDS = ((1.5, 1.3), (6.0, 1.3), (24.0, 1.3), (6.0, 3.0), (24.0, 3.0), (100.0, 3.0), (400.0, 3.0))  # of a lag, over the past; ranges, over expected
+_ENDS = (
+    (1.5, 1.3),
+    (6.0, 1.3),
+    (24.0, 1.3),
+    (6.0, 3.0),
+    (24.0, 3.0),
+    (100.0, 3.0),
+    (400.0, 3.0),
+)  # of a lag, over the past; ranges, over expected
 _LARGEST_WEIGHT, _STEP = 16.0, 1 / 64  # of regression weights, and what they and shares are rounded to
 
 
@@ -220,7 +228,9 @@ class Knowledge:
             ahead = response.played - response.played.mean(axis=1, keepdims=True)
             stage = np.repeat(np.arange(stages), problem.states)
             answers = response.directions(stage, ahead.reshape(-1, dimension))
-            white = np.einsum("nhd,hde,hef,hf->hnf", answers, np.linalg.inv(gram), vectors, np.sqrt(noise), optimize=True)
+            white = np.einsum(
+                "nhd,hde,hef,hf->hnf", answers, np.linalg.inv(gram), vectors, np.sqrt(noise), optimize=True
+            )
             _, turn = np.linalg.eigh(white.swapaxes(1, 2) @ white)
             vectors, noise = (vectors / np.sqrt(noise)[:, None, :]) @ turn, np.ones(noise.shape)
         values = response.following(response.values)

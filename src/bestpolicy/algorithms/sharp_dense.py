@@ -148,7 +148,15 @@ class DenseCourse:
         self.reached = resolved / needed
         if resolved >= _IN_SIGHT * needed and not recent:
             prior = known.ellipsoids(SHARES[1] * delta)
-            lag = Lag(self.lags + 1, total, delta, prior, known.policies(), known.frame(self.shares, SHARES[1] * delta), self.epsilon)
+            lag = Lag(
+                self.lags + 1,
+                total,
+                delta,
+                prior,
+                known.policies(),
+                known.frame(self.shares, SHARES[1] * delta),
+                self.epsilon,
+            )
             if paths is not None:
                 lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
             decided["lag"] = lag.to_dict()
@@ -280,7 +288,7 @@ class DenseCourse:
             for snapshot, batch in running.batches
         ]
         fixed = {name: getattr(lag, name) for name in ("number", "started", "delta", "sigma", "gamma", "bet")}
-        fixed |= vars(lag.policies)
+        fixed |= vars(lag.policies) | {"frame": vars(lag.frame)}
         past = Past(lag.prior, lag.number, lag.started, policy)
         transform = coordinates_of(self.used).transform
         return Proof(

@@ -12,12 +12,13 @@ import numpy as np
 from bestpolicy._numerics.inputs import function, number
 from bestpolicy.algorithms import Algorithm, Choice, choose_algorithm, is_default, make_algorithm
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
 from bestpolicy.problem.names import Names
 from bestpolicy.problem.units import Units
 from bestpolicy.simulators import (
     CallableSimulator,
     ExactSimulator,
+    FeatureSimulator,
     ForwardModel,
     GenerativeModel,
     GymSimulator,
@@ -47,7 +48,7 @@ def as_simulator(model: Any, told: dict[str, Any]) -> Model:
 
 def calls_a_function(model: Any) -> bool:
     """Whether a function of the user's is called for the samples, so that each of them costs time."""
-    return isinstance(model, CallableSimulator | ResetSimulator) or (
+    return isinstance(model, CallableSimulator | FeatureSimulator | ResetSimulator) or (
         isinstance(model, GymSimulator) and not model.has_table
     )
 
@@ -77,7 +78,12 @@ def numbered_start(model: Model, start: Any) -> Any:
 
 def require_same_problem(study: Study, model: Model) -> None:
     same = model.problem.fingerprint == study.problem.fingerprint
-    if not same and len(model.problem.ends) and study.problem.given_features is not None:  # begun by an older version
+    if (
+        not same
+        and isinstance(study.problem, Problem)
+        and len(model.problem.ends)
+        and study.problem.given_features is not None
+    ):  # begun by an older version
         same = model.problem.without_ends.fingerprint == study.problem.fingerprint
     if not same:
         raise InvalidInput(
@@ -104,7 +110,7 @@ def require_same_problem(study: Study, model: Model) -> None:
 
 
 def check_arguments(model: Any, executor: Any, max_seconds: Any, query_seconds: Any, progress: Any) -> None:
-    if not isinstance(model, Model) or not isinstance(model.problem, Problem):
+    if not isinstance(model, Model) or not isinstance(model.problem, Problem | FeatureProblem):
         raise InvalidInput(
             "model must be a function, with states= and actions=, or have a `problem` and a `sample(pulls, rng)`. "
             f"Got {type(model).__name__}; wrap a model in ExactSimulator (or solve it: model.policy), an environment "

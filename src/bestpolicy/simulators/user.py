@@ -18,11 +18,12 @@ import numpy as np
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy._numerics.inputs import function, interval, of_type, shown
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
 from bestpolicy.problem.truncation import Truncated
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Episodes, Pulls, Tally, answer_ends, require_episodes, require_pulls
 from bestpolicy.simulators.calls import Calls, current_calls, tick
+from bestpolicy.simulators.feature_user import FeatureSimulator
 from bestpolicy.simulators.stepping import follow
 
 _BLOCK = 2**18
@@ -34,9 +35,10 @@ class CallableSimulator:
 
     Parameters
     ----------
-    problem : Problem
-        Where the process may be over, say so: ``Problem.tabular(..., ends=[…])``. `step` returns an end as any next
-        state, and is never asked for what comes after.
+    problem : Problem, or FeatureProblem
+        With the latter, whose states nobody lists, you get a `FeatureSimulator`: see there what `step` takes and
+        returns. Where the process may be over, say so: ``Problem.tabular(..., ends=[…])``. `step` returns an end as
+        any next state, and is never asked for what comes after.
     step : callable
         ``step(state, action, rng) -> (reward, next_state)`` with the reward in [0, 1] and the next state in
         0..S-1. If the problem is episodic and the function has a parameter named ``stage``, it is passed too
@@ -56,6 +58,13 @@ class CallableSimulator:
     units : Units
         `identify` takes ε, and reports it, in these units of reward.
     """
+
+    def __new__(cls, problem: Any = None, step: Any = None, **options: Any) -> Any:
+        """Return a `FeatureSimulator` where states cannot be listed."""
+        if not isinstance(problem, FeatureProblem):
+            return super().__new__(cls)
+        takes_stage = _takes_stage(problem, function("step", step, "step(states, actions, rng)"))
+        return FeatureSimulator(problem, step, takes_stage=takes_stage, **options)
 
     def __init__(
         self,
@@ -250,7 +259,7 @@ def _not_two(answer: Any) -> str:
     return f"step must return (reward, next_state). Got {shown(answer)} instead."
 
 
-def _takes_stage(problem: Problem, step: Callable[..., Any]) -> bool:
+def _takes_stage(problem: Problem | FeatureProblem, step: Callable[..., Any]) -> bool:
     """Whether the function wants to know the stage; complain if it cannot be called at all."""
     try:
         signature = inspect.signature(step)

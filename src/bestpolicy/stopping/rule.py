@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bestpolicy.stopping.lemmas.propagation import Propagation
 
 _PRIOR_FIELDS = ("base", "capacity", "largest", "shares")
-_LETTERS = ("R", "T", "P", "F", "U", "O", "I", "UD")
+_LETTERS = ("R", "T", "P", "F", "U", "O", "I", "UD", "F±")
 _THEOREMS = {f"Theorem {letter}{suffix}": letter for letter in _LETTERS for suffix in ("", "-E")}
 
 

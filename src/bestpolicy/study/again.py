@@ -10,7 +10,7 @@ from typing import Any
 from bestpolicy._numerics.inputs import file_path
 from bestpolicy.algorithms import ALGORITHMS, choose_algorithm, make_algorithm
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
 from bestpolicy.samples import Tally
 from bestpolicy.study.journal import Record, tally_to_bytes
 from bestpolicy.study.settings import Settings
@@ -62,7 +62,10 @@ def resume_same(
             f"{os.fspath(store)} has a study named {name!r} that was begun with other settings: {'; '.join(differ)}. "
             "Give another name= or another store= to begin a new one, or the settings as they were to go on with it."
         )
-    return Study.resume(store, name, algorithm=algorithm, max_samples=inf if max_samples is None else max_samples)
+    given = problem if isinstance(problem, FeatureProblem) else None
+    return Study.resume(
+        store, name, algorithm=algorithm, max_samples=inf if max_samples is None else max_samples, problem=given
+    )
 
 
 def _record(store: str, name: str) -> Record | None:

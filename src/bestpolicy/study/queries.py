@@ -10,7 +10,7 @@ import numpy as np
 
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Episodes, Pulls, Tally, Wanted
+from bestpolicy.samples import Drawn, Draws, Episodes, Pulls, Tally, Wanted
 
 FIRST_OF_TEST = 2**48  # index of the first query that tests the features: the algorithm's have numbers below
 
@@ -107,11 +107,16 @@ class Batch:
     def total(self, *, of_test: bool = False) -> Tally | None:
         """Sum of all answers to the algorithm, or to the test, in the order of the queries: the same bits each time."""
         answers = [answer for index, answer in sorted(self._answers.items()) if (index >= FIRST_OF_TEST) == of_test]
-        return Tally.total(answers) if answers else None
+        return type(answers[0]).total(answers) if answers else None
 
 
 def check_tally(problem: Problem, tally: Any, wanted: Wanted) -> None:
     """Refuse what cannot be an answer; a tally has checked its own sums."""
+    if isinstance(wanted, Draws):
+        if not isinstance(tally, Drawn):
+            raise InvalidInput(f"an answer must be what was Drawn (see Drawn.of). Got {type(tally).__name__} instead.")
+        wanted.check(problem, tally)  # type: ignore[arg-type]
+        return
     if not isinstance(tally, Tally):
         raise InvalidInput(f"an answer must be a Tally (see Tally.from_samples). Got {type(tally).__name__} instead.")
     shape = (problem.stages, len(tally.pairs), problem.states)

@@ -273,7 +273,7 @@ class Result:
             **({"broken_episodes": self.broken_episodes} if self.broken_episodes else {}),
             "outcome": str(self.outcome),
             "explanation": self.explanation,
-            "policy": self.policy.tolist(),
+            "policy": self._json_policy(),
             "rounds": self.rounds,
             "samples": self.samples,
             "statistic": _finite(self.statistic),
@@ -287,6 +287,9 @@ class Result:
             **({} if self.linearity is None else {"linearity": self.linearity.to_dict()}),
             "version": __version__,
         } | self._json_names()
+
+    def _json_policy(self) -> Any:
+        return self.policy.tolist()
 
     def _json_outlook(self) -> dict[str, Any]:
         """Range of the calls that the whole run should need, if it is not over and something can be said."""

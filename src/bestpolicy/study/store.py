@@ -39,7 +39,8 @@ from typing import Any
 from bestpolicy._numerics.inputs import file_path, of_type
 from bestpolicy._version import versions
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
+from bestpolicy.problem.feature_files import feature_problem_to_bytes
 from bestpolicy.problem.files import to_bytes
 from bestpolicy.samples import Tally
 from bestpolicy.study.database import COMPARISONS, STUDIES, Database, Format
@@ -295,7 +296,8 @@ class StudyFile:
         own_data: Tally | None = None,
     ) -> StudyFile:
         """Begin a study in a file."""
-        content, now = to_bytes(problem), datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        content = feature_problem_to_bytes(problem) if isinstance(problem, FeatureProblem) else to_bytes(problem)
+        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
         rows: list[Row] = [begun(name, problem.fingerprint, content, settings.to_dict(), versions(), now)]
         rows.append(("problem", content))
         if own_data is not None:

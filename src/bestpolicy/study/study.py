@@ -49,11 +49,13 @@ from bestpolicy.algorithms.protocol import Request, Run, Task
 from bestpolicy.certificate import Origin
 from bestpolicy.diagnostics.assumptions import check_features, require
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
+from bestpolicy.problem.feature_policy import FeaturePolicy
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Pulls, Tally, Wanted
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
+from bestpolicy.study.feature_result import FeatureResult
 from bestpolicy.study.forecast import Outlook, Pace, in_time, outlook
 from bestpolicy.study.journal import Asked, Record, answered, damage, pack, rows_of_checks, tally_to_bytes
 from bestpolicy.study.linearity import SHARE, Linearity, LinearityTest
@@ -175,7 +177,8 @@ class Study:
     def _set_up(self, problem: Problem, settings: Settings, algorithm: Algorithm, name: str) -> None:
         """Take what was checked; nothing runs yet."""
         self.problem, self.settings, self.algorithm, self.name = problem, settings, algorithm, word("name", name)
-        require(check_features(problem))
+        if isinstance(problem, Problem):
+            require(check_features(problem))
 
         self.checks: list[Check] = []
         self.samples = self.broken_episodes = 0
@@ -224,7 +227,7 @@ class Study:
         offset = self.units.reward_offset * float(self.problem.value_limits[0]) / scale
         given = Task(self.problem, most, self.delta, rng, own_data, scale, memory, begin, self.settings.share, offset)
         self._run = self.algorithm.run(given)
-        if not (self.problem.distinct.sum(axis=1) > 1).any():
+        if not self.problem.has_choice:
             self._record(_nothing_to_choose(self.problem))
             self.stop(Outcome.CERTIFIED)
         else:
@@ -249,6 +252,7 @@ class Study:
         algorithm: str | Algorithm | None = None,
         max_samples: float | None = None,
         progress: Callable[[int, int], None] | None = None,
+        problem: FeatureProblem | None = None,
     ) -> Study:
         """Go on with a study from its file, exactly where it was.
 
@@ -267,11 +271,15 @@ class Study:
             A new budget, what was used so far included; the old one by default, none if it is `math.inf`.
         progress : callable, optional
             Called as ``progress(answers replayed, answers in all)``.
+        problem : FeatureProblem, optional
+            Needed if the study's problem has functions of yours, which no file can hold.
         """
         store = file_path("store", store)
         with Store(store) as reader:
             number = reader.find(name)
             record = reader.read(number)
+        if problem is not None:
+            record.knowing(problem.in_units(record.settings.units))  # type: ignore[arg-type]
         budget = _checked_budget(max_samples, record)
         study = cls._from_record(record, algorithm, budget)
         study._store, study._ended_chain = store, record.chain
@@ -399,6 +407,7 @@ class Study:
         assert self._store is not None
         with Store(self._store) as reader:
             record = reader.read(reader.find(self.name))
+        record.knowing(self.problem)
         again = self._from_record(record, self.algorithm, record.settings.max_samples)
         again._replay(record)
         return again.checks[-1].proof if again.checks else None
@@ -409,6 +418,8 @@ class Study:
             return self._measured
         with Store(self._store) as reader:
             record = reader.read(reader.find(self.name))
+        if not record.is_listed:
+            return None
         parts = [*([] if record.own_data is None else [record.own_data]), *(tally for _, _, tally in record.told())]
         return Tally.total(parts) if parts else None
 
@@ -556,7 +567,7 @@ class Study:
     def result(self) -> Result:
         """Return what is known now, certified or not."""
         last = self.checks[-1] if self.checks else None
-        policy = last.policy if last else np.tile(self.problem.mask.argmax(axis=1), (self.problem.stages, 1))
+        policy = last.policy if last else self.problem.any_policy
         restored = self._run is None
         ahead, where = self.outlook(), self.settings.where
         explanation = explain(
@@ -583,11 +594,11 @@ class Study:
             explanation += " A look at the data takes longer than was left of it: give more time, or another algorithm."
         if self.unfinished:
             explanation += f" {self.unfinished:,} calls of the batch under way are kept for when the run goes on."
-        return Result(
+        return self._kind(
             algorithm=self.algorithm.name,
             asked_epsilon=self.asked_epsilon,
             delta=self.delta,
-            policy=self.units.policy(policy)[0] if self.problem.horizon is None else self.units.policy(policy),
+            policy=self._played(policy),
             certified=self.outcome is Outcome.CERTIFIED,
             epsilon=last.epsilon if last else inf,
             outcome=self.outcome,
@@ -619,6 +630,16 @@ class Study:
             ),
         )
 
+    @property
+    def _kind(self) -> type[Result]:
+        return FeatureResult if isinstance(self.problem, FeatureProblem) else Result
+
+    def _played(self, policy: Any) -> Any:
+        """Return a policy as the user plays it."""
+        if isinstance(self.problem, FeatureProblem):
+            return FeaturePolicy(self.problem, policy[0, :, :-1])
+        return self.units.policy(policy)[0] if self.problem.horizon is None else self.units.policy(policy)
+
     def forecast(self) -> float:
         """Simulator calls that the whole run should need, judged by its checks; nan if it is too early to tell."""
         return self.outlook().expected
@@ -642,7 +663,7 @@ class Study:
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""
         assert self._run is not None
-        if tally is not None:
+        if tally is not None and isinstance(tally, Tally):  # others are kept by whom they concern
             self._measured = tally if self._measured is None else self._measured + tally
         begun = time.monotonic()
         try:
@@ -836,7 +857,7 @@ def settings_of(
 ) -> tuple[Settings, Algorithm]:
     """Return the settings of a study, checked, and its algorithm; the parameters are those of `Study`."""
     found, why = choose_algorithm(algorithm, problem, own_data=own_data, start=start is not None)
-    testable = found.about.sampling == "pairs" and not problem.is_tabular
+    testable = found.about.sampling == "pairs" and isinstance(problem, Problem) and not problem.is_tabular
     tested = SHARE if linearity is None else number("linearity", linearity, least=0, below=1)
     if start is None and found.about.sampling == "episodes":
         start = RESET
@@ -890,7 +911,7 @@ def _require_start(problem: Problem, settings: Settings, algorithm: Algorithm) -
             "'sharp' (for problems whose pairs share no features) or, if the simulator can only be reset and stepped, "
             "'forward'."
         )
-    if isinstance(start, str):
+    if isinstance(start, str) or isinstance(problem, FeatureProblem):
         return
     if (len(start) != problem.states) if isinstance(start, tuple) else (start >= problem.states):
         raise InvalidInput(
@@ -912,6 +933,8 @@ def _require_room(settings: Settings) -> None:
 
 def _require_ends(problem: Problem, units: Units) -> None:
     """Raise InvalidInput if the ends of a problem pay anything in the user's units of reward."""
+    if isinstance(problem, FeatureProblem):
+        return
     pays = units.reward_offset + units.reward_scale * problem.end_reward
     if len(problem.ends) and units.reward_range != (0.0, 1.0) and abs(pays) > 1e-9 * units.reward_scale:
         raise InvalidInput(
@@ -922,7 +945,12 @@ def _require_ends(problem: Problem, units: Units) -> None:
 
 def _too_many(calls: int, algorithm: str, problem: Problem) -> str:
     """Say what a plan would cost, and what to do instead."""
-    better = [name for name in ("sharp", "tight") if name != algorithm and not ALGORITHMS[name]().unsuitable(problem)]
+    if isinstance(problem, FeatureProblem):
+        better = []
+    else:
+        better = [
+            name for name in ("sharp", "tight") if name != algorithm and not ALGORITHMS[name]().unsuitable(problem)
+        ]
     others = " or ".join(f"algorithm={name!r}" for name in better)
     hint = f"Try {others}, which begin with few; or ask" if others else "Ask"
     return (
@@ -937,7 +965,7 @@ def _settings_row(settings: Settings) -> tuple[str, bytes]:
 
 
 def _require_problem(problem: Any) -> None:
-    if not isinstance(problem, Problem):
+    if not isinstance(problem, Problem | FeatureProblem):
         raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
 
 
@@ -979,5 +1007,5 @@ def _checked_budget(max_samples: float | None, record: Record) -> int | None:
 
 def _nothing_to_choose(problem: Problem) -> Check:
     """Without a state that has two distinct actions every policy is optimal, and no sample is needed."""
-    policy = np.tile(problem.mask.argmax(axis=1), (problem.stages, 1))
+    policy = problem.any_policy
     return Check(0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", proof=Proof("no choice"))

@@ -10,7 +10,7 @@ file, only NumPy and SciPy, and follows the theorems as they are stated in the m
 - `coordinates`, `paper`: Theorems R and R-E, the rule of `gss` and `gss-e`;
 - `tables`, `look`: Theorem U, the rule of `sharp` for tables; `bets`, `intersection`,
   `paths`: Theorems I and UD, its rules for features;
-- `episodes`: Theorem O, the rule of `forward`;
+- `episodes`: Theorem O, the rule of `forward`; `hull`: Theorem F±, that of states which nobody lists;
 - `journal`: what the study's file shows of the order of things;
 - `noise`, `regression`, `kernel`, `tight`, `protocol`: Theorems T, T-E, P and F, the rules of `tight` and `adaptive`.
 
@@ -35,13 +35,13 @@ from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import spsolve
 
 from bestpolicy.errors import LIMIT_GB, BestPolicyError, InvalidInput, TooLarge
-from bestpolicy.verification import episodes, intersection, look, paper, paths, protocol
+from bestpolicy.verification import episodes, hull, intersection, look, paper, paths, protocol
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import ABSOLUTE, MISFIT, NO_CHOICE, Claim, rule_name
 from bestpolicy.verification.journal import check_journal
 from bestpolicy.verification.reading import Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
-THEOREMS = ("R", *protocol.THEOREMS, "U", "O", "I", "UD", NO_CHOICE)
+THEOREMS = ("R", *protocol.THEOREMS, "U", "O", "I", "UD", "F±", NO_CHOICE)
 _THEIR_WORD = "the user's word"
 _DOWN = Context(rounding=ROUND_FLOOR)
 
@@ -189,12 +189,20 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
     loss: float | None = None
     shown = tabular = False
     try:
-        case = Case.read(document.child("problem"))
-        tabular = case.is_table
-        theorem += "-E" if case.horizon is not None and theorem not in (NO_CHOICE, "O") else ""
-        policy = case.policy(document.child("claim"))
-        reasons += claim.contradictions(case)
-        found, used, more = _certified(case, claim, policy)
+        if theorem == "F±":
+            theorem += "-E" if document.child("problem").has("horizon") else ""
+            reasons += hull.contradictions(document, claim)
+            found, used, more = hull.certified(document, claim)
+            case, policy = None, None
+            if model is not None:
+                raise InvalidInput("model must be left out: no listed model is about states that cannot be listed.")
+        else:
+            case = Case.read(document.child("problem"))
+            tabular = case.is_table
+            policy = case.policy(document.child("claim"))
+            reasons += claim.contradictions(case)
+            found, used, more = _certified(case, claim, policy)
+        theorem += "-E" if case is not None and case.horizon is not None and theorem not in (NO_CHOICE, "O") else ""
         if store is not None and claim.chain is None:
             reasons.append("it does not name a study, so no file of studies can show more of it")
         elif store is not None:
@@ -209,7 +217,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
         if not found <= claim.target:
             known = f"only ε = {recomputed:.6g}" if isfinite(found) else "no ε at all"
             reasons.append(f"the samples certify {known} for this policy at δ = {claim.delta:g}, not ε = {epsilon:.6g}")
-        if model is not None:
+        if model is not None and case is not None and policy is not None:
             start, chance = claim.start, 0.0
             if claim.theorem == "O" and start is None:
                 start, chance = episodes.own_starts(case, claim)

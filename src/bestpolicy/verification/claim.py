@@ -28,8 +28,8 @@ CHECKED = (
 )
 _FIELDS = {
     "": "format version problem claim proof run assumptions sha256",
-    "claim": "policy epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule start "
-    "reward_bias",
+    "claim": "policy vectors epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule "
+    "start reward_bias",
     "run": "algorithm parameters seed samples own_data rounds attempts warnings versions chain",
     "labels": "reward_scale reward_offset states actions environment own_states",
 }
