@@ -42,7 +42,7 @@ class Lagged:
         self.shares /= self.shares.sum()
         self.evidence = Evidence.empty(problem, self.pairs).add(self.draw(pilot))
         known = self.known()
-        self.lag = Lag(1, pilot, delta, known.ellipsoids(0.1 * delta), known.policies())
+        self.lag = Lag(1, pilot, delta, known.ellipsoids(0.1 * delta), known.policies(), known.frame(self.shares, 0.05 * delta))
         if problem.horizon is None:
             paths = known.paths(self.shares, 0.05 * delta)
             self.lag = replace(self.lag, sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
@@ -63,7 +63,7 @@ class Lagged:
         snapshot = self.known().snapshot(self.shares, self.counts(samples))
         tally = self.draw(samples)
         self.evidence = self.evidence.add(tally)
-        self.running.add(snapshot, tally, np.ones(self.shares.shape))
+        self.running.add(snapshot, tally, snapshot.weights)
 
     def book(self, policy=None):
         return self.running.book(self.problem, self.sampled, self.lag.policies.favourite if policy is None else policy)
@@ -86,7 +86,7 @@ def exponents(book, truth):
     for entry in book.entries:
         stakes = entry.bets.stakes(np.arange(len(book.rivals)))
         middle = np.einsum("hkd,hd->hk", entry.bets.means, after)
-        up, down = entry.bets.reach(ahead.max(axis=1), ahead.min(axis=1), np.stack([middle, middle]))
+        up, down = entry.bets.reach(ahead.max(axis=1)[:, None] - middle, middle - ahead.min(axis=1)[:, None])
         squares, _ = entry.squares(ahead, after)
         for m, size in enumerate(book.sizes):
             tau = size[:, None, None] * stakes
@@ -311,7 +311,7 @@ def test_bets_on_the_unknown_direction_have_mean_one_at_the_truth():
         total = book.sizes * (u @ (book.features @ xi[0] - book.rewards))
         for entry, vectors in zip(book.entries, book.vectors, strict=True):
             middle = np.einsum("hkd,hd->hk", entry.bets.means, after)
-            up, down = entry.bets.reach(ahead.max(axis=1), ahead.min(axis=1), np.stack([middle, middle]))
+            up, down = entry.bets.reach(ahead.max(axis=1)[:, None] - middle, middle - ahead.min(axis=1)[:, None])
             tau = book.sizes[:, None] * (vectors @ u)
             squares, _ = entry.squares(ahead, after)
             total = total - (psi(np.abs(tau) * np.where(tau > 0, up[0], down[0])) * tau**2 * squares[0]).sum(axis=1)

@@ -17,6 +17,7 @@ from bestpolicy.design.transductive import transductive_design
 from bestpolicy.planning import action_gap, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.dense.bets import Rivals, Snapshot
+from bestpolicy.stopping.dense.box import LARGEST, Frame
 from bestpolicy.stopping.dense.policies import PolicyPrior
 from bestpolicy.stopping.dense.theorem_ud import law_widths, path_bound
 from bestpolicy.stopping.evidence import Evidence, fit, second_moments
@@ -31,6 +32,15 @@ _AHEAD = 3.0  # times the samples so far: where the end is expected, for that
 _CRITICAL = 300  # rivals that a design is made for
 _ENTRIES = 6_000_000  # of pairs, dimensions and these rivals together
 _GROWTH = 4.0  # of the samples since a lag, in terms of those before it, that its ellipsoids are best for
+_ENDS = (
+    (1.5, 1.3),
+    (6.0, 1.3),
+    (24.0, 1.3),
+    (6.0, 3.0),
+    (24.0, 3.0),
+    (100.0, 3.0),
+    (400.0, 3.0),
+)  # of a lag, over the past; ranges, over expected
 _LARGEST_WEIGHT, _STEP = 16.0, 1 / 64  # of regression weights, and what they and shares are rounded to
 
 
@@ -133,7 +143,7 @@ class Knowledge:
 
     def snapshot(self, shares: FloatArray, counts: IntArray) -> Snapshot:
         """What bets on the next batch rest on."""
-        return Snapshot(self.model.theta, self.model.mu, self.variances, shares, counts)
+        return Snapshot(self.model.theta, self.model.mu, self.variances, shares, counts, self.weights)
 
     def path_resolved(self, epsilon: float, path: Paths) -> float:
         """How many standard deviations fit between the estimated gaps and ε, where losses add up along paths."""
@@ -201,3 +211,35 @@ class Knowledge:
         spread = spread + 1e-9 * np.trace(spread, axis1=1, axis2=2)[:, None, None] * np.eye(spread.shape[1])
         base = ratio * _GROWTH * spread / 4  # the scales 4ⁱ start a step below the guess
         return Prior(base, dimension * log(1 + 6 / ratio), largest_norms(base, sampled), LAG_SHARES)
+
+    def frame(self, shares: FloatArray, delta: float) -> Frame:
+        """Directions of bets on all of ξ^π, and their sizes: for some numbers of samples to come, and ranges."""
+        problem, response, sampled = self.problem, self.response, self.model.sampled
+        stages, dimension = problem.stages, problem.dimension
+        if stages * dimension > LARGEST:
+            return Frame(np.zeros((stages, dimension, 0)), np.zeros((0, stages, dimension)))
+        nats = log(2 * len(_ENDS) * stages * dimension / delta)
+        noise = second_moments(sampled, shares * self._first_variances() / self.weights**2)
+        noise, vectors = np.linalg.eigh(noise)
+        noise = np.maximum(noise, 1e-9 * noise[:, -1:])
+        if not problem.is_tabular:
+            gram = second_moments(sampled, shares / self.weights)
+            gram = gram + 1e-9 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(dimension)
+            ahead = response.played - response.played.mean(axis=1, keepdims=True)
+            stage = np.repeat(np.arange(stages), problem.states)
+            answers = response.directions(stage, ahead.reshape(-1, dimension))
+            white = np.einsum(
+                "nhd,hde,hef,hf->hnf", answers, np.linalg.inv(gram), vectors, np.sqrt(noise), optimize=True
+            )
+            _, turn = np.linalg.eigh(white.swapaxes(1, 2) @ white)
+            vectors, noise = (vectors / np.sqrt(noise)[:, None, :]) @ turn, np.ones(noise.shape)
+        values = response.following(response.values)
+        expected = 1 + problem.continuation * np.ptp(values, axis=1)[:, None]
+        largest = 1 + problem.continuation * response.following(problem.value_limits)[:, None]
+        stakes = np.where(shares > 0, 1 / self.weights, 0.0)[:, :, None] * np.abs(sampled @ vectors)
+        sizes = np.empty((len(_ENDS), stages, dimension))
+        for place, (end, room) in enumerate(_ENDS):
+            squares = end * self.evidence.tally.samples * np.maximum(noise, 1e-12 * noise.max())
+            reach = (stakes * np.minimum(room * expected, largest)[:, :, None]).max(axis=1)
+            sizes[place] = np.minimum(np.sqrt(2 * nats / squares), 0.6 / np.maximum(reach, 1e-300))
+        return Frame(vectors, sizes)

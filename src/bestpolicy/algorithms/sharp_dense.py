@@ -109,6 +109,7 @@ class DenseCourse:
         self.shares, self.owed = self.everywhere, np.zeros(self.everywhere.shape)
         self.designed = 0
         self.price = nan  # samples for each nat, by the last allocation
+        self.reached = 0.0  # of the standard deviations that are needed
 
     @property
     def over(self) -> bool:
@@ -144,9 +145,18 @@ class DenseCourse:
                 resolved = along
             else:
                 paths = None
+        self.reached = resolved / needed
         if resolved >= _IN_SIGHT * needed and not recent:
             prior = known.ellipsoids(SHARES[1] * delta)
-            lag = Lag(self.lags + 1, total, delta, prior, known.policies(), self.epsilon)
+            lag = Lag(
+                self.lags + 1,
+                total,
+                delta,
+                prior,
+                known.policies(),
+                known.frame(self.shares, SHARES[1] * delta),
+                self.epsilon,
+            )
             if paths is not None:
                 lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
             decided["lag"] = lag.to_dict()
@@ -160,9 +170,12 @@ class DenseCourse:
     def expect(self, decided: dict[str, Any]) -> None:
         """Say with the check how many samples the run should need in all."""
         price = decided.get("price", nan if self.design is None else self.price)
-        if self.check is not None and not self.over and price == price:
-            forecast = max(price * self.nats * 1.5, _RATIO * self.samples)
-            self.check = replace(self.check, forecast=float(ceil(forecast)))
+        if self.check is None or self.over or self.design is None:
+            return
+        planned = price * self.nats * 1.5
+        planned = self.samples / self.reached**2 if self.reached > 0 else planned
+        if planned == planned:
+            self.check = replace(self.check, forecast=float(ceil(max(planned, _RATIO * self.samples))))
 
     @one_thread()
     def begin(self, decided: dict[str, Any]) -> None:
@@ -188,13 +201,11 @@ class DenseCourse:
         ready = self.samples > 0 and self.known.ready
         if ready and self.running and "snapshot" not in decided:
             fixed = self.known.snapshot(self.shares, self.counts)
-            written = {name: getattr(fixed, name) for name in ("theta", "mu", "variances", "shares")}
-            decided["snapshot"] = written | {"weights": self.known.weights}
+            decided["snapshot"] = {name: value for name, value in vars(fixed).items() if name != "counts"}
         self.snapshot, self.weights = None, self.known.weights if ready else np.ones(self.shares.shape)
         if "snapshot" in decided:
-            fields = dict(decided["snapshot"])
-            self.weights = fields.pop("weights")
-            self.snapshot = Snapshot(**fields, counts=self.counts)
+            self.snapshot = Snapshot(**decided["snapshot"], counts=self.counts)
+            self.weights = self.snapshot.weights
 
     def pulls(self) -> Pulls:
         """What to simulate next."""
@@ -267,6 +278,7 @@ class DenseCourse:
                 "links": snapshot.mu.swapaxes(1, 2) @ ahead,
                 "variances": snapshot.variances,
                 "shares": snapshot.shares,
+                "weights": snapshot.weights,
                 "planned": snapshot.counts,
                 "cells": batch.cells,
                 "counts": batch.counts,
@@ -276,7 +288,7 @@ class DenseCourse:
             for snapshot, batch in running.batches
         ]
         fixed = {name: getattr(lag, name) for name in ("number", "started", "delta", "sigma", "gamma", "bet")}
-        fixed |= vars(lag.policies)
+        fixed |= vars(lag.policies) | {"frame": vars(lag.frame)}
         past = Past(lag.prior, lag.number, lag.started, policy)
         transform = coordinates_of(self.used).transform
         return Proof(

@@ -53,6 +53,7 @@ def plan_lag(
     rng: np.random.Generator,
     say: Callable[[str], None] | None = None,
     early: tuple[float, float] | None = None,
+    foresee: Callable[[float], None] | None = None,
 ) -> Lag | EarlyLag | IntArray:
     """Plan the next lag, or say what to sample first.
 
@@ -71,6 +72,8 @@ def plan_lag(
         Is told what is tried.
     early : two floats, optional
         Confidence that an early lag may spend, and the best ε that is certified so far (inf if there is none).
+    foresee : function, optional
+        Is told how many more samples there should be until what is asked is certified, once there is a plan.
 
     Returns
     -------
@@ -95,6 +98,8 @@ def plan_lag(
         return lag
     wanted = min(max(total / PATIENCE * 1.1 - had, 0.25 * had), 4 * had)
     pulls = np.ceil(planned * (wanted / total))
+    if foresee is not None:
+        foresee(total + max(float(pulls.sum()), 1.1 * total / _PATIENCE - had))
     soon = None if early is None else _early_lag(model, pulls, *early, rng)
     return pulls.astype(np.int64) if soon is None else soon
 

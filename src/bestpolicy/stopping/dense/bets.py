@@ -53,6 +53,8 @@ class Snapshot:
         Of the batch that are planned for each of them; only pairs with a share are sampled.
     counts : int array (stages, K)
         How often each of them is planned to be sampled.
+    weights : array (stages, K)
+        u: samples of the batch count with 1/u in the regression.
     """
 
     theta: FloatArray
@@ -60,6 +62,7 @@ class Snapshot:
     variances: FloatArray
     shares: FloatArray
     counts: IntArray
+    weights: FloatArray
 
     def precision(self, sampled: FloatArray) -> FloatArray | None:
         """G⁻¹ (stages, d, d) for the features of the pairs (K, d); None if the plan does not determine it."""
@@ -169,21 +172,16 @@ class Bets:
         for start in range(0, len(self.rivals), step):
             yield np.arange(start, min(start + step, len(self.rivals)))
 
-    def reach(self, high: FloatArray, low: FloatArray, middle: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """How far above and below its centre R + gV(S') may lie, (stages, U) each.
-
-        Given bounds on V at the states that follow, (stages,), on the centre's part of V from below and above,
-        (2, stages, U).
-        """
+    def reach(self, rise: FloatArray, fall: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """How far above and below its centre R + gV(S') may lie, if V is at most so far above and below its own."""
         gamma = self.problem.continuation
-        up = 1 - self.rewards + gamma * np.clip(high[:, None] - middle[0], 0.0, None)
-        return up, self.rewards + gamma * np.clip(middle[1] - low[:, None], 0.0, None)
+        return 1 - self.rewards + gamma * np.clip(rise, 0.0, None), self.rewards + gamma * np.clip(fall, 0.0, None)
 
     def expected_reach(self) -> tuple[FloatArray, FloatArray]:
-        """`reach`, as the snapshot expects it."""
+        """`reach`, as the snapshot expects it, (stages, U) each."""
         values = self.response.following(self.response.values)
         middle = np.einsum("hkd,hd->hk", self.means, self.response.following(self.response.parameters))
-        return self.reach(values.max(axis=1), values.min(axis=1), np.stack([middle, middle]))
+        return self.reach(values.max(axis=1)[:, None] - middle, middle - values.min(axis=1)[:, None])
 
 
 class Entry:
@@ -198,6 +196,7 @@ class Entry:
 
     def __init__(self, bets: Bets, tally: Tally) -> None:
         self.bets, self.tally = bets, tally.at(tally.pairs[bets.used])
+        self.weights = bets.snapshot.weights[:, bets.used]
         self._row, self._next = np.divmod(self.tally.cells, self.tally.shape[2])
         self._stage = self._row // max(1, self.tally.shape[1])
         self._ahead = bets.response.following(bets.response.played)
@@ -251,10 +250,11 @@ class Entry:
         gradient = self._summed(noise) - self._by_pair(noise)[:, :, None] * bets.means
         return np.clip(plain + mixed, 0.0, None), 2 * gamma * gradient
 
-    def drifts(self, widths: FloatArray, centres: FloatArray) -> FloatArray:
-        """Σ (width of S' + width of the centre)² by pair, (stages, U), from widths (stages, S) and (stages, U)."""
-        both = widths[self._stage, self._next] + centres.ravel()[self._row]
-        return self._by_pair(self.tally.counts * both**2)
+    def drifts(self, root: FloatArray, room: FloatArray, power: int) -> FloatArray:
+        """Σ (‖(φ(S',π(S')) - f)ᵀA‖ + room)² by pair, (stages, U), for A (stages, d, n), room (stages,), a p-norm."""
+        ahead, means = self._ahead @ root, (self.bets.means @ root).reshape(-1, root.shape[2])
+        widths = lengths(ahead[self._stage, self._next] - means[self._row], power) + room[self._stage]
+        return self._by_pair(self.tally.counts * widths**2)
 
     def moments(self) -> FloatArray:
         """Σ (φ(S',π(S')) - f)(…)ᵀ by pair, (stages, U, d, d)."""
@@ -268,3 +268,9 @@ class Entry:
             if end > begin:
                 found[place] = rows[begin:end].T @ rows[begin:end]
         return found.reshape(stages, pairs, dimension, dimension)
+
+
+def lengths(vectors: FloatArray, power: int) -> FloatArray:
+    """1- or 2-norms along the last axis."""
+    found: FloatArray = np.abs(vectors).sum(axis=-1) if power == 1 else np.sqrt((vectors**2).sum(axis=-1))
+    return found

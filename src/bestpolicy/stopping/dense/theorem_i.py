@@ -69,6 +69,7 @@ from bestpolicy._numerics.reproducible import EPS, one_thread, steady
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot
+from bestpolicy.stopping.dense.box import Frame, LeastInBox
 from bestpolicy.stopping.dense.nuisance import EXACT, SPLIT, Spread, Surroundings, largest_drifts
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
 from bestpolicy.stopping.evidence import Evidence
@@ -76,7 +77,7 @@ from bestpolicy.stopping.lemmas.deviations import Prior
 from bestpolicy.stopping.rule import Past
 from bestpolicy.stopping.tight import TightTest
 
-SHARES = (0.9, 0.1)  # of the lag's δ: for the bets, for the ellipsoids
+SHARES = (0.9, 0.05, 0.05)  # of the lag's δ: for the bets, for the ellipsoids, for the box
 SIZES = 2.0 ** (-np.arange(5) / 2)  # of bets, in terms of the largest
 SIZE_SHARES = np.array([0.25, 0.3, 0.25, 0.12, 0.08])
 BOLDEST = 0.9  # of |τ|R̄
@@ -115,6 +116,7 @@ class Lag:
     delta: float
     prior: Prior
     policies: PolicyPrior
+    frame: Frame
     asked: float = 0.0
     theorem: str = "I"
     sigma: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
@@ -123,12 +125,14 @@ class Lag:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as numbers and arrays, for the file of a study."""
-        return vars(self) | {"prior": prior_fields(self.prior), "policies": vars(self.policies)}
+        parts = {"prior": prior_fields(self.prior), "policies": vars(self.policies), "frame": vars(self.frame)}
+        return vars(self) | parts
 
     @classmethod
     def from_dict(cls, known: dict[str, Any]) -> Lag:
         """Return what `to_dict` has written."""
-        return cls(**(known | {"prior": Prior(**known["prior"]), "policies": PolicyPrior(**known["policies"])}))
+        parts = {"policies": PolicyPrior(**known["policies"]), "frame": Frame(**known["frame"])}
+        return cls(**(known | parts | {"prior": Prior(**known["prior"])}))
 
 
 def prior_fields(prior: Prior) -> dict[str, Any]:
@@ -176,7 +180,7 @@ class Book:
         self.rivals = Rivals.of(problem, policy)
         count, stages, dimension = len(self.rivals), problem.stages, problem.dimension
         self.entries, self.peaks = list[Entry](), list[FloatArray]()
-        self.sizes = np.zeros((len(SIZES), count))
+        self.sizes, self.whole = np.zeros((len(SIZES), count)), True
         self.number, self.functional = np.zeros(count), np.zeros((count, stages, dimension))
         self.absolute = np.zeros((count, stages))  # Σ|τ|/α
         self.moments = np.zeros((stages, len(sampled), dimension, dimension) if dimension <= EXACT else 0)
@@ -185,10 +189,12 @@ class Book:
         """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
         bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
         if not bets.possible or not len(self.rivals):
+            self.whole = False
             return
         if not self.entries:
             self.sizes = self._sizes(bets)
         entry = Entry(bets, tally)
+        self.whole &= entry.tally.samples == tally.samples
         number, functional = entry.earned()
         self.number += number
         self.functional += functional
@@ -221,7 +227,8 @@ class Book:
         around = Surroundings.of(self.test, fresh) if self.entries and not self.negligible else None
         if around is None:
             return Outcome(inf, 0.0)
-        evidence = _Evidence(self, around)
+        around, spreads = around.refined(self.entries, self.lag.frame, SHARES[2] * exp(-self.nats) / SHARES[0], self.whole)
+        evidence = _Evidence(self, around, spreads)
         limit = float(self.problem.value_limits[0])
 
         def refuted(epsilon: float) -> bool:
@@ -243,14 +250,13 @@ class Book:
 class _Evidence:
     """The left side of (1) for all rivals, as a function of the excess."""
 
-    def __init__(self, book: Book, around: Surroundings) -> None:
+    def __init__(self, book: Book, around: Surroundings, spreads: list[Spread]) -> None:
         problem, rivals, propagation = book.problem, book.rivals, around.propagation
         self.start = around.gaps[rivals.place] - around.rounding.margins[rivals.place]
         unit = (problem.dimension + problem.states + len(book.sampled) + 1000) * EPS * (1 + problem.value_limits[0])
         here = book.number + np.einsum("jhd,hd->j", book.functional, propagation.parameters)
         here = here - book.absolute @ (around.rounding.equations + unit)
         directions = propagation.directions(rivals.stage, rivals.differences)
-        spreads = [Spread.of(entry, around) for entry in book.entries]
         answered = propagation.answered(book.functional)
         self.easy = _Side(
             book.sizes * here - _easy_costs(book, spreads),
@@ -264,7 +270,12 @@ class _Evidence:
         self.hard, scales = hard, []
         for size, slopes in zip(book.sizes[:, hard, None, None], gradients, strict=True):
             shifted = propagation.answered(size * book.functional[hard] - propagation.preceding(slopes))
-            scales.append([LeastLinear(metric, directions[hard], shifted) for metric in around.metrics])
+            least: list[LeastLinear | LeastInBox] = [
+                LeastLinear(metric, directions[hard], shifted) for metric in around.metrics
+            ]
+            if around.box is not None:
+                least.append(LeastInBox(around.box.answered(directions[hard]), around.box.answered(shifted)))
+            scales.append(least)
         self.close = _Side(book.sizes[:, hard] * here[hard] - costs, scales, np.ones((len(SIZES), len(hard))))
 
     def at(self, excess: float) -> FloatArray:
@@ -279,7 +290,7 @@ class _Side:
     """Levels (sizes, J) without the functional, and least functionals: of every size, or one that is multiplied."""
 
     levels: FloatArray
-    least: list[list[LeastLinear]]
+    least: list[list[LeastLinear | LeastInBox]]
     factors: FloatArray
 
     def at(self, start: FloatArray) -> FloatArray:
@@ -351,8 +362,7 @@ def _hard_costs(
     stages, dimension = book.problem.stages, book.problem.dimension
     costs, gradients = np.zeros(sizes.shape), np.zeros((*sizes.shape, stages, dimension))
     shape = (stages, len(book.sampled))
-    exact = bool(book.moments.size)
-    drifts = largest_drifts(book.moments, around, gamma) if exact else np.zeros(shape)
+    drifts = np.zeros(shape)
     boldest, largest = np.zeros(len(hard)), np.zeros((len(hard), *shape))
     for spread in spreads:
         bets = spread.entry.bets
@@ -364,14 +374,15 @@ def _hard_costs(
         top = reach.max(axis=(1, 2))
         boldest = np.maximum(boldest, top)
         largest[:, :, bets.used] = np.maximum(largest[:, :, bets.used], stakes)
-        if not exact:
-            drifts[:, bets.used] += spread.drifts
+        drifts[:, bets.used] += spread.drifts
         rest = sizes / (4 * (1 - np.minimum(sizes * top, BOLDEST)))
         for factor in (0.5 * sizes**2, sizes**3 / 3, sizes**3 * rest):
             costs += factor * np.einsum("jhk,hk->j", stakes, spread.squares)
             slopes = np.einsum("jhk,hkd->jhd", stakes, spread.slopes, optimize=True)
             gradients += factor[:, :, None, None] * slopes
             stakes *= reach
+    if book.moments.size:
+        drifts = np.minimum(drifts, largest_drifts(book.moments, around, gamma))
     factor = above_psi(sizes * boldest)
     drifted = np.where(np.isfinite(factor), factor, 0.0) * sizes**2 * np.einsum("jhk,hk->j", largest, drifts)
     return np.where(np.isfinite(factor), (costs + drifted) * (1 + 1e-9), inf), gradients

@@ -306,6 +306,19 @@ class Propagation:
         moved: FloatArray = self._links @ root if self.problem.horizon is None else root
         return moved
 
+    def spread_out(self, blocks: FloatArray) -> FloatArray:
+        """What blocks (stages, d, n) of the reward parameters do to ξ, stage by stage, (stages, d, stages·n)."""
+        stages, dimension, width = blocks.shape
+        if self.problem.horizon is None:
+            moved: FloatArray = self._links @ blocks
+            return moved
+        found = np.zeros((stages, dimension, stages, width))
+        for stage in reversed(range(stages)):
+            found[stage, :, stage] = blocks[stage]
+            if stage + 1 < stages:
+                found[stage] += np.tensordot(self._links[stage], found[stage + 1], 1)
+        return found.reshape(stages, dimension, stages * width)
+
     def preceding(self, functionals: FloatArray) -> FloatArray:
         """Put functionals of the ξ of the stage that follows, (n, stages, d), where that ξ is."""
         if self.problem.horizon is None:

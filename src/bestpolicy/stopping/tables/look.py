@@ -123,6 +123,8 @@ class Verdict:
     gains : array (M,)
         Of the best form.
     observed : Observed
+    low, high : arrays (N,)
+        V^π lies between them in every state, on the same events.
     """
 
     policy: IntArray
@@ -130,6 +132,23 @@ class Verdict:
     forms: FloatArray
     gains: FloatArray
     observed: Observed
+    low: FloatArray
+    high: FloatArray
+
+    def value_floor(self, chain: Chain, offset: float) -> float:
+        """Return a lower bound on the largest |V* + offset| (at the start, if the claim is about one).
+
+        On the events of the theorem V* ≥ V^π ≥ low, and V* ≤ V^π + ε ≤ high + ε where the claim holds. So at each state
+        |V* + offset| is at least low + offset and at least -(high + ε + offset). That is no further event: it holds
+        whenever ε does, at all looks of all lags together.
+        """
+        if chain.start is None:
+            low, high = self.low[chain.claimed], self.high[chain.claimed]
+        else:
+            low, high = np.array([chain.start @ self.low]), np.array([chain.start @ self.high])
+        room = _ROOM * (float(chain.longest.max()) + abs(offset))
+        found = np.maximum(low + offset, -(high + self.epsilon + offset)) - room
+        return max(0.0, float(found.max(initial=0.0)))
 
 
 @one_thread()
@@ -446,7 +465,7 @@ class Look:
         gains_of[2] = self.advantages + crude
         forms[2] = self._bound(gains_of[2], np.zeros(chain.size), True)
         best = int(np.argmin(forms))
-        return Verdict(played, float(forms[best]), forms, gains_of[best], observed)
+        return Verdict(played, float(forms[best]), forms, gains_of[best], observed, self.low, self.high)
 
     def observe(self) -> Observed:
         """Steps 1 to 4."""
