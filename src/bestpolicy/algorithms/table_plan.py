@@ -99,7 +99,7 @@ def plan_lag(
     wanted = min(max(total / PATIENCE * 1.1 - had, 0.25 * had), 4 * had)
     pulls = np.ceil(planned * (wanted / total))
     if foresee is not None:
-        foresee(total + max(float(pulls.sum()), 1.1 * total / _PATIENCE - had))
+        foresee(total + max(float(pulls.sum()), 1.1 * total / PATIENCE - had))
     soon = None if early is None else _early_lag(model, pulls, *early, rng)
     return pulls.astype(np.int64) if soon is None else soon
 

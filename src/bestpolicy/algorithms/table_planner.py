@@ -165,7 +165,8 @@ class Planner:
             (np.maximum(square / (1 - eta) ** 2, linear / eta) for eta in (0.1, 0.2, 0.35, 0.5, 0.65, 0.8)),
             key=lambda counts: float(counts.sum()),
         )
-        return np.clip(best, max(_LEAST, _CHEAP * float(best.mean())), _MOST)
+        least = _CHEAP * float(best.mean()) if self.epsilon > 0 else 0.0  # ties, if ε = 0, take nearly all
+        return np.clip(best, max(_LEAST, least), _MOST)
 
     def start_counts(self) -> list[FloatArray]:
         """Counts along π for many limits on the first bound of |V^π - Ṽ|, the coarsest first."""
