@@ -85,6 +85,9 @@ class FeatureSimulator:
                         whole, states = self.call(pairs[0][place], pairs[1][place], rng, stage)
                         scaled = (whole - self.low) / self.units.reward_scale
                         rewards = self._within(scaled - problem.known_at_places[place], place)
+                    if draws.bets is None:  # a test looks at the features by itself
+                        for _ in problem.blocks(states):
+                            pass
                     parts.append(Drawn.of(problem, draws, stage, place, rewards, states))
                 except InvalidInput as error:
                     at = f" at step {stage}" if problem.horizon is not None else ""
@@ -152,7 +155,7 @@ class FeatureSimulator:
         if not good.all():
             first = int(np.argmin(good))
             raise InvalidInput(
-                f"reward {rewards[first]!r} of {named(states, actions, first)} is not in [{self.low:g}, "
+                f"reward {float(rewards[first])!r} of {named(states, actions, first)} is not in [{self.low:g}, "
                 f"{self.high:g}]. Give reward_range=(low, high), the lowest and the highest that can ever occur; "
                 "clipping rewards would bias the answer."
             )
