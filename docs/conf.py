@@ -44,4 +44,5 @@ html_copy_source = html_show_sourcelink = html_show_copyright = html_show_sphinx
 def setup(app: Any) -> None:
     """Write the pages that are made anew at each build, and mend docstrings on their way to the reader."""
     app.connect("builder-inited", lambda app: pages.write_all(Path(app.srcdir)))
+    app.connect("autodoc-process-signature", pages.readable_signature)
     app.connect("autodoc-process-docstring", pages.readable_docstring, priority=100)

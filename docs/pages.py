@@ -132,6 +132,14 @@ def readable_docstring(app: Any, what: str, name: str, obj: Any, options: Any, l
     lines[:] = [*_as_rst(lines[:sections]), *map(_without_bars, lines[sections:])]
 
 
+def readable_signature(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Print names of types as they are written: a union would show how Sphinx keeps them."""
+    plain = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
+    return signature and plain.sub(r"\1", signature), returns and plain.sub(r"\1", returns)
+
+
 def _as_rst(lines: list[str]) -> Iterator[str]:
     """Set indented formulas and pseudo-code as they are, and take bars for bars."""
     literal, paragraph = False, ""

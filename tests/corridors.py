@@ -43,6 +43,25 @@ class Corridor(gymnasium.Env):
         return self.observe(self.place), self.reward * (self.place == 3), self.place == 3, False, {}
 
 
+class Lift(gymnasium.Env):
+    """(floor, whether somebody calls) from a random floor; to arrive at a call from the top pays 1. It never ends."""
+
+    def __init__(self):
+        self.observation_space = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(3), gymnasium.spaces.Discrete(2)])
+        self.action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.floor, self.call = int(self.np_random.integers(3)), 0
+        return (self.floor, self.call), {}
+
+    def step(self, action):
+        self.floor = min(max(self.floor + action - 1, 0), 2)
+        paid = self.call * (self.floor == 2)
+        self.call = 0 if paid else max(self.call, int(self.np_random.random() < 0.5))
+        return (self.floor, self.call), float(paid), False, False, {}
+
+
 class Counted(Corridor):
     """Puts every episode that begins, and every one that ends, into a file; each is on record as soon as it is over."""
 
@@ -76,6 +95,9 @@ class Deadly(Counted):
 
 def make(env=None, **options):
     return bp.ResetSimulator(env or Corridor(), **{"horizon": 5, "reward_range": (0, 1), "return_limit": 1} | options)
+
+
+lift = bp.ResetSimulator(Lift, horizon=4, reward_range=(0, 1), stationary=True)
 
 
 def pool(method, workers):

@@ -42,7 +42,7 @@ class Lagged:
         self.shares /= self.shares.sum()
         self.evidence = Evidence.empty(problem, self.pairs).add(self.draw(pilot))
         known = self.known()
-        self.lag = Lag(1, pilot, delta, known.ellipsoids(0.1 * delta), known.policies())
+        self.lag = Lag(1, pilot, delta, known.ellipsoids(0.1 * delta), known.policies(), known.frame(self.shares, 0.05 * delta))
         if problem.horizon is None:
             paths = known.paths(self.shares, 0.05 * delta)
             self.lag = replace(self.lag, sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
@@ -63,7 +63,7 @@ class Lagged:
         snapshot = self.known().snapshot(self.shares, self.counts(samples))
         tally = self.draw(samples)
         self.evidence = self.evidence.add(tally)
-        self.running.add(snapshot, tally, np.ones(self.shares.shape))
+        self.running.add(snapshot, tally, snapshot.weights)
 
     def book(self, policy=None):
         return self.running.book(self.problem, self.sampled, self.lag.policies.favourite if policy is None else policy)

@@ -19,7 +19,11 @@ CASES = [
     ("universal-episodic", "forward", 1.2),
     ("universal-episodic", "ucfh", 1.2),
 ]
-START = {"forward": 0, "ucfh": 0}  # they follow policies from there
+FEW_LOOKS = {name: bp.algorithms.make_algorithm(name, {"check_ratio": 1.5}) for name in ("forward", "ucfh")}
+
+def asked(name, epsilon):  # who follows policies does so from state 0
+    start = 0 if name in FEW_LOOKS else None
+    return {"epsilon": epsilon, "delta": 0.1, "algorithm": FEW_LOOKS.get(name, name), "seed": 3, "start": start}
 """
 RUN = (
     """
@@ -31,7 +35,7 @@ import bestpolicy as bp
 found = {}
 for name, algorithm, epsilon in CASES:
     model = bp.ExactSimulator(bp.instances.load(name))
-    result = bp.identify(model, epsilon=epsilon, delta=0.1, algorithm=algorithm, seed=3, start=START.get(algorithm))
+    result = bp.identify(model, **asked(algorithm, epsilon))
     found[f"{algorithm} on {name}"] = [result.samples, [c.samples for c in result.checks], result.rule,
                                        result.policy.ravel().tolist(), result.epsilon]
 print(json.dumps(found))
@@ -51,12 +55,11 @@ for name, algorithm, epsilon in CASES:
     try:
         study = bp.Study.resume(store, study_name)
     except bp.InvalidInput:
-        asked = {"epsilon": epsilon, "delta": 0.1, "algorithm": algorithm, "seed": 3, "start": START.get(algorithm)}
-        study = bp.Study(model.problem, **asked, store=store, name=study_name)
+        study = bp.Study(model.problem, **asked(algorithm, epsilon), store=store, name=study_name)
     looks = len(study.checks) + stop
     while not study.done and len(study.checks) < looks:
         for query in study.ask():
-            answer = model.rollout if algorithm in START else model.sample
+            answer = model.rollout if algorithm in FEW_LOOKS else model.sample
             study.tell(query, answer(query.wanted, query.rng()))
     result = study.result()
     study.close()

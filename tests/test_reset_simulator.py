@@ -12,7 +12,7 @@ import pytest
 import bestpolicy as bp
 from bestpolicy.errors import InvalidInput, SimulatorError
 from bestpolicy.samples import Episodes
-from tests.corridors import Corridor, gymnasium, make
+from tests.corridors import Corridor, gymnasium, lift, make
 
 
 def always(model, action=1):
@@ -35,6 +35,14 @@ def test_a_policy_is_certified_by_reset_and_step():
     assert result.policy.shape == (5, 4)
     assert (result.policy[0, :2] == 1).all()
     assert "own starts" in str(result)
+
+
+def test_a_candidate_that_was_named_too_early_does_not_stop_the_search():
+    """What seemed good after a few episodes is named; what seems best later is too far from what is possible to be."""
+    result = bp.identify(lift, epsilon=1.0, delta=0.1, seed=0, max_samples=20_000)
+    assert result.certified
+    assert result.samples < 5000
+    assert result.policy.shape == (4, 6)
 
 
 def test_the_certificate_says_that_it_is_about_the_simulators_own_starts(tmp_path):

@@ -100,9 +100,9 @@ def test_shares_are_of_the_range_of_values(given, expected):
     assert study.asked_epsilon == pytest.approx(expected * 30)
 
 
-@pytest.mark.parametrize("given", ["5", "5% of V*", "-5%", "five %", "%", "1.2.3%", "nan%"])
+@pytest.mark.parametrize("given", ["5", "5% of V", "-5%", "five %", "%", "1.2.3%", "nan%"])
 def test_other_shares_are_refused(given):
-    with pytest.raises(bp.InvalidInput, match="epsilon must be a number ≥ 0, or a share of the range"):
+    with pytest.raises(bp.InvalidInput, match="epsilon must be a number ≥ 0, a share of the range"):
         bp.Study(bp.Problem.tabular(2, 2, discount=0.9), epsilon=given, delta=0.1, algorithm="gss")
 
 

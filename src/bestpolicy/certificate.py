@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from bestpolicy.study.linearity import Linearity
     from bestpolicy.study.settings import Settings
 
-_PLAIN, _WITH_ENDS = 2, 3  # versions that programs without an idea of ends, or of truncated rewards, can read
+_PLAIN, _WITH_ENDS = 2, 3  # versions that programs with less of an idea of problems and theorems can read
+_WITH_FRAMES = ("I", "UD")  # theorems that need the newest
 _LARGE = 2**20  # features of a table from which on only its size is written
 
 
@@ -146,7 +147,7 @@ def make_certificate(result: Result, epsilon: float | None = None) -> dict[str, 
     problem, settings, theorem = origin.problem, origin.settings, proof.theorem
     document = {
         "format": FORMAT,
-        "version": _version(problem, settings.units),
+        "version": VERSION if theorem in _WITH_FRAMES else _version(problem, settings.units),
         "problem": {
             **_features(problem),
             "mask": None if problem.mask.all() else _encoded(problem.mask, "|b1"),
@@ -342,10 +343,13 @@ def _dense_proof(proof: Proof) -> dict[str, Any]:
     whole = ("favourite", "planned", "cells", "counts")
 
     def written(fields: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: _encoded(value, "<i8" if name in whole else "<f8") if isinstance(value, np.ndarray) else value
-            for name, value in fields.items()
-        }
+        found = dict(fields)
+        for name, value in fields.items():
+            if isinstance(value, dict):
+                found[name] = written(value)
+            elif isinstance(value, np.ndarray):
+                found[name] = _encoded(value, "<i8" if name in whole else "<f8")
+        return found
 
     return {"lag": written(proof.fixed), "batches": [written(batch) for batch in proof.fresh["batches"]]}
 

@@ -36,7 +36,8 @@ from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
 _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what is left for each later number
-_SMALLEST = 4  # (stage, pair)s of a table up to which Theorem I needs fewer samples: half as many, if there are 4
+# (stage, pair)s of a table up to which Theorem I needs fewer samples than Theorem U: half as many on most, if ε = 0
+_SMALLEST, _SMALL = 4, 100
 # Of the value that is seen: what is certified of it, before a lag was looked at; at least and at most.
 _KNOWN, _LEAST_KNOWN, _MOST_KNOWN = 0.85, 0.2, 0.97
 _RULE = {False: "Theorem U", True: "Theorem U-E"}  # discounted, episodic
@@ -103,14 +104,14 @@ class Sharp:
 
 
 def by_table(task: Task, begun: Remembered | None) -> bool:
-    """Whether Theorem U is to be used: for tables, but not for tiny ones.
+    """Whether Theorem U is to be used: for tables, but not for small ones if ε = 0, and not for tiny ones.
 
     A run that is resumed goes on as it began: only Theorems I and UD begin with a design.
     """
     problem = task.problem
     if begun is not None or not problem.is_tabular:
         return begun is not None and "design" not in begun.decided
-    small = problem.stages * len(problem.pairs) <= _SMALLEST
+    small = problem.stages * len(problem.pairs) <= (_SMALL if task.epsilon == 0 else _SMALLEST)
     return not small or task.share > 0 or task.start is not None or len(problem.ends) > 0
 
 

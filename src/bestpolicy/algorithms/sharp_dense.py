@@ -288,7 +288,7 @@ class DenseCourse:
             for snapshot, batch in running.batches
         ]
         fixed = {name: getattr(lag, name) for name in ("number", "started", "delta", "sigma", "gamma", "bet")}
-        fixed |= vars(lag.policies)
+        fixed |= vars(lag.policies) | {"frame": vars(lag.frame)}
         past = Past(lag.prior, lag.number, lag.started, policy)
         transform = coordinates_of(self.used).transform
         return Proof(

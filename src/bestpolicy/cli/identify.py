@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bestpolicy.algorithms import Algorithm, require_proof
@@ -18,7 +19,7 @@ from bestpolicy.cli import options
 from bestpolicy.cli.console import INTERRUPTED, UNCERTIFIED, echo_json, notes, output, say
 from bestpolicy.cli.progress import stop_politely, study_progress
 from bestpolicy.cli.simulators import is_simulator, load_simulator
-from bestpolicy.errors import BestPolicyError, InvalidInput
+from bestpolicy.errors import BestPolicyError, InvalidInput, SimulatorError, one_line
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem, Units
@@ -67,7 +68,8 @@ def identify(
 ) -> int:
     """Find a policy of MODEL that is within EPSILON of optimal with probability 1 - DELTA.
 
-    MODEL may also be a simulator of your own, FILE.py:NAME, which is imported: bestpolicy.NamedSimulator(step, …), say.
+    MODEL may also be a simulator of your own, FILE.py:NAME, which is imported: bestpolicy.NamedSimulator(step, …), say,
+    or bestpolicy.ResetSimulator(env, …) for an environment that can only be reset and stepped.
 
     Exit codes: 0 certified, 2 bad input, 3 not certified (the budget is spent, or the features are in doubt), 130
     interrupted (Ctrl-C: what is in flight is finished and what is known by then is printed; a second Ctrl-C stops at
@@ -143,14 +145,15 @@ def run_study(
         result = study.result()
     else:
         executor = None if workers is None else partial(ProcessPoolExecutor, workers, get_context("spawn"))
-        with study_progress(err) as progress, stop_politely(study):
-            result = drive(
-                study,
-                simulator,
-                max_seconds=max_seconds,
-                executor=executor,
-                progress=progress,
-            )
+        try:
+            with study_progress(err) as progress, stop_politely(study):
+                result = drive(study, simulator, max_seconds=max_seconds, executor=executor, progress=progress)
+        except SimulatorError as error:
+            if store is None:
+                raise
+            go_on = _go_on(study, mdp, model, store)
+            kept = SimulatorError(f"{one_line(error)} (What was measured is kept: mend it, and go on with: {go_on})")
+            raise kept from error
     failure = None if certificate is None else _save(err, result, certificate)  # first: a pipe may be closed by now
     if as_json:
         echo_json(result.to_dict(model))
@@ -160,12 +163,16 @@ def run_study(
         raise failure
     if store is not None and not result.certified and result.outcome not in FINAL:
         more = f" --max-samples {_larger_budget(study):.2g}" if result.outcome is Outcome.BUDGET else ""
-        more += f" --model {shlex.quote(model)}" if mdp is None else ""
-        go_on = f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
-        say(f"To go on: {go_on}", err=True)
+        say(f"To go on: {_go_on(study, mdp, model, store, more)}", err=True)
     if result.outcome is Outcome.INTERRUPTED:
         return INTERRUPTED
     return 0 if result.certified else UNCERTIFIED
+
+
+def _go_on(study: Study, mdp: LinearMDP | None, model: str, store: str, more: str = "") -> str:
+    """Return the command that goes on with a study."""
+    more += f" --model {shlex.quote(model)}" if mdp is None else ""
+    return f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
 
 
 def _save(err: Console, result: Result, certificate: str) -> BestPolicyError | None:
@@ -210,6 +217,8 @@ def _print_result(console: Console, problem: Problem, mdp: LinearMDP | None, res
     why = f" ({result.chosen})" if result.chosen else ""
     facts.add_row("algorithm", f"{result.algorithm}{why}, seed {result.seed}")
     facts.add_row("simulator calls", f"{result.samples:,}{per_round} in {result.seconds:.2f} s")
+    if result.broken_episodes:
+        facts.add_row("episodes that broke off", f"{result.broken_episodes:,}, each counted as a return of 0")
     facts.add_row("statistic / threshold", f"{result.statistic:.4g} / {result.threshold:.4g}")
     facts.add_row("estimated gap", f"{result.gap:.4g}")
     if result.linearity is not None:
@@ -225,13 +234,15 @@ def _print_result(console: Console, problem: Problem, mdp: LinearMDP | None, res
     if result.names is not None:
         console.print(str(result).splitlines()[-1])
         return
-    if problem.states > _STATES_SHOWN:
-        console.print(f"policy: {problem.states} states; use --json to see it")
+    columns = result.policy.shape[-1]  # an environment's own states, which the problem has more than
+    if columns > _STATES_SHOWN:
+        console.print(f"policy: {columns} states; use --json to see it")
         return
+    names = None if result.origin is None else result.origin.settings.units.states
     policy = Table(title="policy", title_justify="left", box=None, padding=(0, 1))
     policy.add_column("step" if result.policy.ndim == 2 else "state")
-    for state in range(problem.states):
-        policy.add_column(str(state), justify="right")
-    for stage, row in enumerate(result.policy.reshape(-1, problem.states)):
+    for state in range(columns):
+        policy.add_column(escape(str(state if names is None else names[state])), justify="right")
+    for stage, row in enumerate(result.policy.reshape(-1, columns)):
         policy.add_row(str(stage) if result.policy.ndim == 2 else "action", *map(str, row))
     console.print(policy)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from itertools import product
 from math import inf, prod
 from threading import Lock
@@ -59,8 +60,8 @@ class ResetSimulator:
     Parameters
     ----------
     env : gymnasium.Env, str, or callable
-        An environment, the name that ``gymnasium.make`` knows it by, or a function that makes one. Workers on other
-        processes make their own from a name or a function.
+        An environment, the name that ``gymnasium.make`` knows it by, its class, or a function that makes one. Workers
+        on other processes make their own from a name, a class or a function.
     horizon : int
         H, the number of steps that count. The environment's own time limit must not be shorter.
     states : sequence or int, optional
@@ -105,10 +106,12 @@ class ResetSimulator:
         mask: ArrayLike | None = None,
     ) -> None:
         gymnasium = import_gymnasium()
-        self._make = env if isinstance(env, str) or (callable(env) and not hasattr(env, "step")) else None
+        makes = isinstance(env, str | type) or (callable(env) and not hasattr(env, "step"))
+        self._make = env if makes else None
         self._env = self._made(env)
         self._horizon = whole("horizon", horizon, 1)
         _require_long_limit(self._env, self._horizon)
+        _require_seeds(self._env)
         self.actions = list_labels(gymnasium, self._env, "action_space", "actions", actions)
         positions_of(self.actions, "actions")
         self.states, most = _labels(gymnasium, self._env, states)
@@ -241,10 +244,7 @@ class ResetSimulator:
             drawn = chosen(policy[step], np.array([state]), rng)[0] if policy.ndim == 3 else policy[step, state]
             room.actions[i, step] = drawn
             yield step
-            observation, reward, terminated, truncated, _ = env.step(self.actions[int(drawn)])
-            paid = float(reward)
-            if not self._low <= paid <= self._high:
-                raise InvalidInput(f"reward {reward!r} is not in [{self._low:g}, {self._high:g}]. {_REWARD}")
+            observation, paid, terminated, truncated = self._answer(env.step(self.actions[int(drawn)]))
             earned.append(paid)
             room.rewards[i, step] = (paid - self._low) / self._scale
             if terminated:  # the arrays hold the end already
@@ -262,6 +262,20 @@ class ResetSimulator:
                 f"rewards of an episode sum to {most:g} from some step on, more than return_limit="
                 f"{self.return_limit:g}. Give a limit that holds for every episode, or none."
             )
+
+    def _answer(self, answer: Any) -> tuple[Any, float, Any, Any]:
+        """Return what a step came to."""
+        try:
+            observation, reward, terminated, truncated, _ = answer
+            paid = float(reward)
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"step must return (observation, reward, terminated, truncated, info). Got {shown(answer)} instead."
+            ) from None
+        if not self._low <= paid <= self._high:
+            what = _REWARD if paid == paid else "Find out why: leaving it out would bias the answer."
+            raise InvalidInput(f"reward {reward!r} is not in [{self._low:g}, {self._high:g}]. {what}")
+        return observation, paid, terminated, truncated
 
     def _news(self) -> bytes:
         """Observations that got their numbers since this was last asked, for the record of episodes."""
@@ -351,6 +365,19 @@ def _require_long_limit(env: Any, horizon: int) -> None:
                 f"max_episode_steps={horizon} or more, or give horizon={limit}."
             )
         layer = getattr(layer, "env", None) if layer is not getattr(env, "unwrapped", None) else None
+
+
+def _require_seeds(env: Any) -> None:
+    """Raise InvalidInput if `reset` takes no seed: nothing could be repeated."""
+    try:
+        signature(env.reset).bind(seed=0)
+    except TypeError:
+        raise InvalidInput(
+            "reset must take a seed: give the environment a method reset(self, *, seed=None, options=None) that calls "
+            "super().reset(seed=seed), and draw from self.np_random."
+        ) from None
+    except ValueError:  # it has no signature that could be looked at
+        return
 
 
 __all__ = ["ResetSimulator"]

@@ -10,9 +10,9 @@ follow
 - centres m_k(ξ) = r̃_k + γf_kᵀξ, r̃ = φᵀθ̃ within [0, 1], f_k = K̃ᵀφ_k; ζ(ξ) = r + γV_ξ(s') - m_k(ξ).
 
 *What the policy's surroundings say.* Theorem P's ellipsoids confine ξ - ξ̂ to {Jx: xᵀM⁻¹x ≤ 1}; A is a root of the
-smallest of them for functionals of ξ at the next stage. So V(s) is known up to ‖(φ(s,π(s)) - φ̄)ᵀA‖ and a common
-constant, ranges of ζ follow, over all states; and Σζ(ξ)² is Σζ(ξ̂)² plus a gradient times Jx plus at most
-γ²λ_max(AᵀSA), S = Σ(φ_π(s') - f)(…)ᵀ, or the trace of it."""
+smallest of them for functionals of ξ at the next stage: V(s) - f_kᵀξ is known up to ‖(φ(s,π(s)) - f_k)ᵀA‖, and up to
+‖(φ(s,π(s)) - f_k)ᵀB‖₁ by a box (`boxes`). Ranges of ζ follow, over all states; and Σζ(ξ)² is Σζ(ξ̂)² plus a gradient times
+Jx plus at most γ²λ_max(AᵀSA), S = Σ(φ_π(s') - f)(…)ᵀ, or the sum of squared widths at the states that were seen."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from bestpolicy.verification.regression import Response
 from bestpolicy.verification.rounding import dominating
 from bestpolicy.verification.tight import Rounds
 
-FIELDS = "theta links variances shares planned cells counts rewards squares"
+FIELDS = "theta links variances shares weights planned cells counts rewards squares"
 EIGENVALUES = 40  # dimension up to which largest eigenvalues are computed
 _WORST = 1e9
+_TOGETHER = 2_000_000  # numbers up to which all states are compared with all pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +40,9 @@ class Around:
     response: Response
     matrices: Floats  # (m, stages, d, d)
     root: Floats  # (stages, d, d), for functionals of ξ at the next stage
-    widths: Floats  # (stages, S), of values at the next stage
     room: Floats  # (stages,), what rounding adds to such widths
+    block: Floats | None = None  # (stages, d, d), of a box, for functionals of x
+    box: Floats | None = None  # (stages, d, stages·d), of a box, for functionals of ξ at the next stage
 
     @classmethod
     def of(cls, rounds: Rounds) -> Around:
@@ -49,15 +51,18 @@ class Around:
         matrices = dominating(rounds.ellipsoids, response.r)
         carried = response.carried(matrices)
         seen = response.links[0] @ carried @ response.links[0].T if case.horizon is None else carried
-        best = carried[int(np.trace(seen, axis1=2, axis2=3).sum(axis=1).argmin())]
-        values, vectors = np.linalg.eigh(best)
+        spread = response.played - response.played.mean(axis=1, keepdims=True)
+        sizes = np.einsum("hsd,mhde,hse->m", spread, seen, spread, optimize=True)
+        values, vectors = np.linalg.eigh(carried[int(sizes.argmin())])
         root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
         if case.horizon is None:
             root = response.links[0] @ root
-        root, ahead = case.following(root), case.following(response.played)
-        room = case.following(rounds.value_errors)
-        widths = np.linalg.norm((ahead - ahead.mean(axis=1, keepdims=True)) @ root, axis=2) + room[:, None]
-        return cls(response, matrices, root, widths, room)
+        return cls(response, matrices, case.following(root), 2 * case.following(rounds.value_errors))
+
+    @property
+    def roots(self) -> list[tuple[Floats, int]]:
+        """What widths are measured with, and in which norm."""
+        return [(self.root, 2)] + ([] if self.box is None else [(self.box, 1)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +76,7 @@ class Batch:
     links: Floats
     variances: Floats
     shares: Floats
+    weights: Floats
     planned: Ints
     counts: Floats  # (stages, K, S)
     rewards: Floats
@@ -86,10 +92,11 @@ class Batch:
             node.array("theta", "f", (stages, dimension)),
             node.array("links", "f", (stages, *[dimension] * 2)),
         )
-        variances, shares = (node.array(name, "f", shape[:2]) for name in ("variances", "shares"))
+        variances, shares, weights = (node.array(name, "f", shape[:2]) for name in ("variances", "shares", "weights"))
         planned = node.array("planned", "i", shape[:2])
-        if not (variances > 0).all() or (shares < 0).any() or (planned < 0).any():
-            raise Rejected("variances of a batch must be positive, shares and counts must not be negative")
+        positive = (variances > 0).all() and (weights > 0).all()
+        if not positive or (shares < 0).any() or (planned < 0).any():
+            raise Rejected("variances and weights of a batch must be positive, shares and counts must not be negative")
         cells, number = node.array("cells", "i", (None,)), node.array("counts", "i", (None,))
         earned = node.array("rewards", "f", (len(cells),))
         size = shape[0] * shape[1] * shape[2]
@@ -108,6 +115,7 @@ class Batch:
             links,
             variances,
             shares,
+            weights,
             planned,
             counts.reshape(shape),
             rewards.reshape(shape),
@@ -162,11 +170,10 @@ class Batch:
         """r̃ (stages, K) and f (stages, K, d)."""
         return np.clip(self.theta @ self.rows.T, 0.0, 1.0), self.rows[None] @ self.links
 
-    def reach(self, high: Floats, low: Floats, below: Floats, above: Floats) -> tuple[Floats, Floats]:
-        """How far ζ may go up and down: from bounds on V (stages,) and on f's part of it (stages, K)."""
+    def reach(self, rise: Floats, fall: Floats) -> tuple[Floats, Floats]:
+        """How far ζ may go up and down, if V(s) - f_kᵀξ is at most `rise` and at least -`fall` (stages, K)."""
         rewards, gamma = self.centres[0], self.case.gamma
-        up = 1 - rewards + gamma * np.maximum(high[:, None] - below, 0.0)
-        return up, rewards + gamma * np.maximum(above - low[:, None], 0.0)
+        return 1 - rewards + gamma * np.maximum(rise, 0.0), rewards + gamma * np.maximum(fall, 0.0)
 
     def expected_reach(self) -> tuple[Floats, Floats]:
         """The same as the batch's own estimate has it."""
@@ -179,27 +186,48 @@ class Batch:
                 parameters[stage] = self.theta[stage] + self.links[stage] @ parameters[stage + 1]
         after = self.case.following(parameters)
         values, middle = np.einsum("hsd,hd->hs", self.played, after), np.einsum("hkd,hd->hk", self.centres[1], after)
-        return self.reach(values.max(axis=1), values.min(axis=1), middle, middle)
+        return self.reach(values.max(axis=1)[:, None] - middle, middle - values.min(axis=1)[:, None])
 
     def seen(self, around: Around) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """Σζ(ξ̂)², its gradient, ranges up and down, and the drift by traces; by stage and pair."""
+        """Σζ(ξ̂)², its gradient, ranges up and down, and the drift by widths; by stage and pair."""
         case, (reward, f) = self.case, self.centres
         gamma = case.gamma
         values, after = case.following(around.response.values), case.following(around.response.parameters)
-        mean = self.played.mean(axis=1, keepdims=True)
-        own = np.linalg.norm((f - mean) @ around.root, axis=2) + around.room[:, None]
         middle = np.einsum("hkd,hd->hk", f, after)
-        high, low = (values + around.widths).max(axis=1), (values - around.widths).min(axis=1)
-        up, down = self.reach(high, low, middle - own, middle + own)
+        rise, fall, drift = np.inf, np.inf, np.inf
+        stage, pair, state = np.nonzero(self.counts)
+        for root, power in around.roots:
+            high, low = self._farthest(root, power, values, middle)
+            rise, fall = np.minimum(rise, high), np.minimum(fall, low)
+            ahead, own = self.played @ root, f @ root
+            widths = np.linalg.norm(ahead[stage, state] - own[stage, pair], power, axis=1) + around.room[stage]
+            here = np.zeros(self.pulls.shape)
+            np.add.at(here, (stage, pair), self.counts[stage, pair, state] * widths**2)
+            drift = np.minimum(drift, gamma**2 * here)
+        rise, fall = rise + around.room[:, None], fall + around.room[:, None]
+        up, down = self.reach(rise, fall)
         moved = gamma * (values[:, None, :] - middle[:, :, None]) - reward[:, :, None]  # ζ without the reward
         squares = self.squares + (2 * self.rewards * moved + self.counts * moved**2).sum(axis=2)
         noise = self.rewards + self.counts * moved
         gradient = 2 * gamma * (noise @ self.played - noise.sum(axis=2)[:, :, None] * f)
-        length = 1 + gamma * (high - low)[:, None]
+        length = 1 + gamma * (rise + fall)
         squares = np.maximum(squares, 0.0) + 2e-14 * self.pulls * length**2
-        both = (around.widths[:, None, :] + own[:, :, None]) ** 2
-        drift = gamma**2 * (self.counts * both).sum(axis=2)
-        return squares, gradient, np.maximum(up, 0.05), np.maximum(down, 0.05), drift
+        return squares, gradient, np.maximum(up, 0.05), np.maximum(down, 0.05), np.asarray(drift)
+
+    def _farthest(self, root: Floats, power: int, values: Floats, middle: Floats) -> tuple[Floats, Floats]:
+        """Bounds on V(s) - f_kᵀξ and its negative over all states, (stages, K) each."""
+        mean = self.played.mean(axis=1, keepdims=True)
+        states, pairs = (self.played - mean) @ root, (self.centres[1] - mean) @ root
+        if states.shape[1] * pairs.size > _TOGETHER:
+            own, other = np.linalg.norm(states, power, axis=2), np.linalg.norm(pairs, power, axis=2)
+            high, low = (values + own).max(axis=1)[:, None], (values - own).min(axis=1)[:, None]
+            return high - middle + other, middle + other - low
+        rise, fall = np.empty(middle.shape), np.empty(middle.shape)
+        for pair in range(middle.shape[1]):
+            widths = np.linalg.norm(states - pairs[:, pair, None], power, axis=2)
+            rise[:, pair] = (values + widths).max(axis=1) - middle[:, pair]
+            fall[:, pair] = middle[:, pair] - (values - widths).min(axis=1)
+        return rise, fall
 
     def moments(self) -> Floats:
         """S, (stages, K, d, d)."""

@@ -3,12 +3,12 @@
 With probability at least 1 - δ' (δ' the lag's share of δ), at all times and for all policies π of the prior q: if
 for every rival j
 
-    log Σ_m q_m exp inf {L_m(ξ): ξ in Theorem P's set, c_jᵀξ ≥ e} ≥ log 1/(0.9 δ' q(π)),
+    log Σ_m q_m exp inf {L_m(ξ): ξ in these sets, c_jᵀξ ≥ e} ≥ log 1/(0.9 δ' q(π)),
     L_m(ξ) = Σ_i [-τη(ξ) - ψ(|τ|R)τ²ζ(ξ)²],  ψ(x) = (-log(1-x) - x)/x²,
 
 then V* - V^π ≤ e/(1-γ), or eH. Why: at the true ξ the e-process Σ_m q_m exp L_m of *the* rival with the largest
 advantage, an unknown but fixed one, stays below 1/(0.9δ'q(π)) but with that probability (Lemma E, Ville), and the
-true ξ is in Theorem P's set but with probability 0.1δ'q(π); if its advantage exceeded e it would be among those of
+true ξ is in Theorem P's set and in Lemma N's (`boxes`) but with probability 0.05δ'q(π) each; if its advantage exceeded e it would be among those of
 the infimum.
 
 Sizes: τ = α_m × (stake per unit), α_m = α·2^(-m/2), α the least of √(2(l + 1.5)·yᵀG⁻¹y/(1.5·started)) and 0.4 over
@@ -24,6 +24,7 @@ from math import exp, inf, log
 import numpy as np
 
 from bestpolicy.verification.bets import EIGENVALUES, Around, Batch, require_sum
+from bestpolicy.verification.boxes import Frame, LeastBoxed, boxed
 from bestpolicy.verification.case import Case, Samples
 from bestpolicy.verification.claim import Claim
 from bestpolicy.verification.coordinates import Coordinates
@@ -36,11 +37,12 @@ from bestpolicy.verification.tight import Rounds, Spending
 _SCALES = (0.35, 0.35, 0.15, 0.05, 0.04, 0.03, 0.02, 0.01)  # of Theorem P's ellipsoids
 _EVENTS = (0.1, 0.75, 0.15, 0.0)  # of Theorem P
 SIZES, SIZE_SHARES = 2.0 ** (-np.arange(5) / 2), (0.25, 0.3, 0.25, 0.12, 0.08)
-_SHARES = (0.9, 0.1)
+_SHARES = (0.9, 0.05, 0.05)  # bets, ellipsoids, box
 _FIRST, _NEXT = 0.42, 0.58
 BOLDEST = 0.9
 _STEPS = 60  # of the bisection for ε
-LAG = "number started delta favourite log_odds sigma gamma bet"
+LAG = "number started delta favourite log_odds frame sigma gamma bet"
+_HARD = 512  # rivals that a box is asked about
 
 
 class Proof:
@@ -67,6 +69,7 @@ class Proof:
         if abs(stated - own) > 1e-9 * own:
             raise Rejected(f"δ of lag {self.number} is {own:.6g}, the file says {stated:.6g}")
         self.log_share = log(min(own, stated)) + self._log_weight()
+        self.frame = Frame.read(lag.child("frame"), case.stages, model.rows.shape[1])
         states = np.arange(len(case.features))
         played = case.following(model.features[states, policy])
         nodes = proof.children("batches")
@@ -94,12 +97,13 @@ class Proof:
         chosen = float(np.take_along_axis(odds, self.policy[:, :, None], axis=2).sum())
         return float(np.logaddexp(log(0.5) if np.array_equal(favourite, self.policy) else -inf, log(0.5) + chosen))
 
-    def around(self, share: float) -> tuple[Around, Rounds]:
-        """Theorem P with a share of the lag's δ and of the policy's weight."""
+    def around(self, share: float, box: float) -> tuple[Around, Rounds]:
+        """Theorem P and Lemma N with shares of the lag's δ and of the policy's weight."""
         spending = Spending(self.prior, *(share * exp(self.log_share) * event for event in _EVENTS))
         rounds = Rounds(self.model, self.policy, spending, True)
         rounds.epsilon(inf, -1.0)
-        return Around.of(rounds), rounds
+        around = Around.of(rounds)
+        return boxed(around, self.model, self.frame, self.batches, box * exp(self.log_share)), rounds
 
     @property
     def trusted(self) -> list[str]:
@@ -147,7 +151,7 @@ class Refutation:
     def __init__(self, read: Proof) -> None:
         self.nats = -log(_SHARES[0]) - read.log_share
         case, model = read.case, read.model
-        around, rounds = read.around(_SHARES[1])
+        around, rounds = read.around(*_SHARES[1:])
         response, stage = around.response, read.rivals[:, 0]
         count, stages, dimension = len(stage), case.stages, model.rows.shape[1]
         batches = [batch for batch in read.batches if batch.usable]
@@ -201,7 +205,7 @@ class Refutation:
         if moments is not None:
             root = around.root[:, None]
             shapes = root.swapaxes(2, 3) @ moments @ root
-            drifts = case.gamma**2 * np.maximum(np.linalg.eigvalsh(shapes)[..., -1], 0.0)
+            drifts = np.minimum(drifts, case.gamma**2 * np.maximum(np.linalg.eigvalsh(shapes)[..., -1], 0.0))
         bold = sizes * top
         inside = np.minimum(bold, BOLDEST)
         psi = 0.5 + inside / 3 + inside**2 / (4 * (1 - inside))
@@ -211,30 +215,46 @@ class Refutation:
         y = _answered(case, response.links, _at(stage, read.differences, stages))
         out = np.where(bold < BOLDEST, 0.0, -inf)
         self.levels = [out + sizes * here - costs, out + sizes * here - rough]
-        self.leasts = [
+        functionals = [
             [
-                [
-                    _Least(matrix, y, _answered(case, response.links, size[:, None, None] * functional - turn))
-                    for matrix in around.matrices
-                ]
+                _answered(case, response.links, size[:, None, None] * functional - turn)
                 for size, turn in zip(sizes, turns, strict=True)
             ]
             for turns in ([_placed(case, one) for one in gradients], [0.0] * len(sizes))
         ]
+        self.leasts = [
+            [[_Least(matrix, y, one) for matrix in around.matrices] for one in each] for each in functionals
+        ]
+        self.widths = np.min([one.width for one in self.leasts[0][0]], axis=0)
+        self.boxes: list[LeastBoxed] = []
+        self.hard = np.argsort(np.nan_to_num(self._level(self.start)), kind="stable")[:_HARD]
+        if around.block is not None:
+            self.boxes = [LeastBoxed(around.block, y[self.hard], one[self.hard]) for one in functionals[0]]
+            self.widths[self.hard] = np.minimum(self.widths[self.hard], self.boxes[0].width)
 
-    def holds(self, excess: float) -> bool:
-        """Whether every rival with at least this excess is refuted."""
-        start = self.start + excess
+    def _level(self, start: Floats) -> Floats:
+        """The left side by ellipsoids alone."""
         best = np.full(len(start), -inf)
         for levels, leasts in zip(self.levels, self.leasts, strict=True):
             parts = [
                 log(share) + level + np.max([one.over(start) for one in each], axis=0)
                 for share, level, each in zip(SIZE_SHARES, levels, leasts, strict=True)
             ]
-            found = np.logaddexp.reduce(np.array(parts), axis=0)
-            best = np.fmax(best, found)
-        nothing = np.any([one.width < start for one in self.leasts[0][0]], axis=0)
-        return bool((nothing | (best >= self.nats)).all())
+            best = np.fmax(best, np.logaddexp.reduce(np.array(parts), axis=0))
+        return best
+
+    def holds(self, excess: float) -> bool:
+        """Whether every rival with at least this excess is refuted."""
+        start = self.start + excess
+        best = self._level(start)
+        if self.boxes:
+            here, hard = start[self.hard], self.hard
+            parts = [
+                log(share) + level[hard] + np.maximum(box.over(here), np.max([one.over(start)[hard] for one in each], 0))
+                for share, level, each, box in zip(SIZE_SHARES, self.levels[0], self.leasts[0], self.boxes, strict=True)
+            ]
+            best[hard] = np.fmax(best[hard], np.logaddexp.reduce(np.array(parts), axis=0))
+        return bool(((self.widths < start) | (best >= self.nats)).all())
 
 
 class _Least:

@@ -31,6 +31,8 @@ def require_lag(past: dict[str, Any], document: Node) -> None:
     same = same and np.array_equal(policies["favourite"], lag.array("favourite", "i", np.shape(odds)[:2]))
     for name, value in {"log_odds": odds, **{name: past[name] for name in _MATRICES}}.items():
         same = same and np.array_equal(value, lag.array(name, "f", np.shape(value)))
+    for name, value in past["frame"].items():
+        same = same and np.array_equal(value, lag.child("frame").array(name, "f", np.shape(value)))
     if not same:
         raise Rejected(f"what lag {past['number']} rests on is not what was decided when it began")
 
@@ -61,7 +63,7 @@ def require_batches(document: Node, asked: list[tuple[dict[str, Any], list[Told]
             raise Rejected("the file of studies does not show what was fixed before a batch")
         planned, plan = batch.array("planned", "i", shape), request["pulls"]
         same = np.array_equal(plan["pairs"], pairs) and np.array_equal(plan["counts"], planned)
-        for name in ("theta", "variances", "shares"):
+        for name in ("theta", "variances", "shares", "weights"):
             same = same and np.array_equal(fixed[name], batch.array(name, "f", np.shape(fixed[name])))
         links: Floats = fixed["mu"].swapaxes(1, 2) @ ahead
         off = np.abs(batch.array("links", "f", links.shape) - links)

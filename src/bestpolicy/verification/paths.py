@@ -11,7 +11,7 @@ occ the discounted visits of an optimal policy from the state where most is lost
 ξ̂ - (Bξ̂ - b)/N, Σ_t = (1+c)Σ0^½[((l/s)I + sQ̃)/N]²Σ0^½ + (1+1/c)DMDᵀ, D = I - B/N, Q̃ = Σ0^-½ΣψZ̄TTᵀΣ0^-½, ψ at
 s|T|_{Σ0⁻¹}R < 0.9, Z̄ = (√Σζ(ξ̂)² + √drift)², l = log 1/(0.85δ'q(π)q_m); w_k = |[(l_L/a_L)I +
 (a_L/2)Γ0^-½Q_LΓ0^-½]Γ0^½φ_k|/n, l_L = S log 2 + log 1/(0.05δ'q(π)). (The first by Lemma E and Ville's inequality
-for the direction u, Theorem P with 0.1δ'q(π), and Cauchy and Schwarz; the second by Hoeffding's inequality for each
+for the direction u, Theorem P and Lemma N with 0.05δ'q(π) each, and Cauchy and Schwarz; the second by Hoeffding's inequality for each
 f ∈ {-1,1}^S and the direction Σ occ_k φ_k.) So for any Z, with gain_k = c_kᵀξ̃ + |c_k|_Σt,
 
     V* - V^π ≤ max(0, max Z + res/(1-γ)),   res = max_k [gain_k + γ(φ_kᵀm̃ᵀZ + w_k span(Z)/2) - Z(s_k)],
@@ -32,7 +32,7 @@ from bestpolicy.verification.intersection import BOLDEST, SIZE_SHARES, SIZES, Pr
 from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
 from bestpolicy.verification.rounding import EPS, MARGIN
 
-_SHARES = (0.85, 0.1, 0.05)
+_SHARES = (0.85, 0.05, 0.05, 0.05)  # bets, ellipsoids, kernel, box
 _MIXES = (0.05, 0.1, 0.2, 0.35, 0.6)
 _IMPROVEMENTS = 30
 _WORST = 1e5  # condition of the counts of a batch that counts for the kernel
@@ -94,7 +94,7 @@ def _law(read: Proof, gamma: Floats, bet: float) -> tuple[Floats, Floats]:
 def _gains(read: Proof, sigma: Floats) -> list[Floats]:
     """Gains (S, A) for every usable size and c."""
     case, model, count = read.case, read.model, 0.0
-    around, rounds = read.around(_SHARES[1])
+    around, rounds = read.around(_SHARES[1], _SHARES[3])
     response, dimension = around.response, model.rows.shape[1]
     root, inverse = _roots(sigma)
     rewards, features, absolute = np.zeros(dimension), np.zeros((dimension, dimension)), 0.0
@@ -132,7 +132,10 @@ def _gains(read: Proof, sigma: Floats) -> list[Floats]:
         raise Rejected("no batch was bet on")
     centre = response.parameters[0] - (features @ response.parameters[0] - rewards) / count
     error = (np.eye(dimension) - features / count) @ response.links[0]
-    second = min((error @ matrix[0] @ error.T for matrix in around.matrices), key=lambda form: float(np.trace(form)))
+    matrices = list(around.matrices[:, 0])
+    if around.block is not None:  # a cube lies in a ball
+        matrices.append(dimension * around.block[0] @ around.block[0].T)
+    second = min((error @ matrix @ error.T for matrix in matrices), key=lambda form: float(np.trace(form)))
     c = read.differences
     beyond = np.maximum(((c @ second) * c).sum(axis=1), 0.0)
     unit = (dimension + len(case.features) + len(model.rows)) * EPS * (1 + case.limits[0])

@@ -27,9 +27,10 @@ become smaller makes the next round's box smaller.
 each μ gives a lower bound: ℓᵀz ≥ ℓᵀz - μ(yᵀz - t) ≥ μt - ‖ℓ - μy‖₁). The right side is concave and piecewise linear in μ,
 with kinks at 0 and ℓ_i/y_i, so it suffices to look there; there is no such z if t > ‖y‖₁.
 
-**Rounding.** aᵀS is a sum of products that is never formed: h bounds it from sums of squares, with relative room. What
-keeps Gx = S from holding exactly is the `rounding` of Theorem P, which moves advantages and values by its margins;
-directions and B are computed with the relative error that its `response` bounds, and B is enlarged by it.
+**Rounding.** aᵀS is never formed: h bounds it from sums of squares, with relative room. What keeps Gx = S from holding
+exactly is the `rounding` of Theorem P, which moves advantages and values by its margins. G⁻¹ and directions y have
+relative errors of at most ε' in norm; for z in the unit cube ‖Bz‖ ≤ √D‖B‖, and ‖yᵀB‖₁ ≥ ‖y‖/‖B⁻¹‖, so what that adds to |yᵀBz| is
+at most ε'√D‖B‖‖B⁻¹‖ of ‖yᵀB‖₁, by which B is enlarged.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ if TYPE_CHECKING:
 
 BOLDEST = 0.9  # of |τ|R̄
 LARGEST = 400  # stages·d up to which there is a box
-_ROOM = 1e-9  # relative, for the rounding of sums of positive numbers
+_ROOM = 1e-12  # relative, for the rounding of sums of positive numbers
 _KINKS = 64  # that are looked at
+_LARGEST_GROWTH = 1.05  # for rounding; beyond it there is no box
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,14 +104,18 @@ class Box:
 
     @classmethod
     def of(cls, around: Surroundings, frame: Frame, spreads: list[Spread], failure: float) -> Box | None:
-        """Make the box that a set around ξ^π allows; None if there is no frame."""
+        """Make the box that a set around ξ^π allows; None if there is no frame, or too much rounding."""
         if not frame.vectors.size:
             return None
         model = around.model
         widths = np.minimum(frame.half_widths(spreads, failure), around.widths(model.gram @ frame.vectors))
-        inverse = np.linalg.inv(frame.vectors).swapaxes(1, 2)
-        growth = (1 + around.rounding.response) * (1 + model.defect) * (1 + _ROOM)
-        pulled = growth * model.gram_inverse @ inverse * widths[:, None, :]
+        pulled = model.gram_inverse @ np.linalg.inv(frame.vectors).swapaxes(1, 2) * widths[:, None, :]
+        back = (frame.vectors / widths[:, None, :]).swapaxes(1, 2) @ model.gram
+        condition = float(np.linalg.norm(pulled) * np.linalg.norm(back, axis=(1, 2)).max()) * np.sqrt(widths.size)
+        growth = 1 + (around.rounding.response + model.defect + _ROOM) * condition
+        if not growth < _LARGEST_GROWTH:
+            return None
+        pulled *= growth
         return cls(pulled, around.propagation.following(around.propagation.spread_out(pulled)))
 
     def answered(self, functionals: FloatArray) -> FloatArray:

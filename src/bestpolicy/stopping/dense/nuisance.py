@@ -84,10 +84,12 @@ class Surroundings:
         found: FloatArray = np.sqrt(np.clip(np.min(squares, axis=0), 0.0, None)) * (1 + _ROOM)
         return found
 
-    def refined(self, entries: list[Entry], frame: Frame, failure: float) -> tuple[Surroundings, list[Spread]]:
-        """Intersect with the boxes of Lemma N, a few times; with what is known of the batches then."""
+    def refined(
+        self, entries: list[Entry], frame: Frame, failure: float, whole: bool
+    ) -> tuple[Surroundings, list[Spread]]:
+        """Intersect with the boxes of Lemma N, a few times, if all batches are there; and what is known of them then."""
         around, spreads = self, [Spread.of(entry, self) for entry in entries]
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS if whole else 0):
             box = Box.of(around, frame, spreads, failure)
             if box is None:
                 break

@@ -180,7 +180,7 @@ class Book:
         self.rivals = Rivals.of(problem, policy)
         count, stages, dimension = len(self.rivals), problem.stages, problem.dimension
         self.entries, self.peaks = list[Entry](), list[FloatArray]()
-        self.sizes = np.zeros((len(SIZES), count))
+        self.sizes, self.whole = np.zeros((len(SIZES), count)), True
         self.number, self.functional = np.zeros(count), np.zeros((count, stages, dimension))
         self.absolute = np.zeros((count, stages))  # Σ|τ|/α
         self.moments = np.zeros((stages, len(sampled), dimension, dimension) if dimension <= EXACT else 0)
@@ -189,10 +189,12 @@ class Book:
         """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
         bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
         if not bets.possible or not len(self.rivals):
+            self.whole = False
             return
         if not self.entries:
             self.sizes = self._sizes(bets)
         entry = Entry(bets, tally)
+        self.whole &= entry.tally.samples == tally.samples
         number, functional = entry.earned()
         self.number += number
         self.functional += functional
@@ -225,7 +227,7 @@ class Book:
         around = Surroundings.of(self.test, fresh) if self.entries and not self.negligible else None
         if around is None:
             return Outcome(inf, 0.0)
-        around, spreads = around.refined(self.entries, self.lag.frame, SHARES[2] * exp(-self.nats) / SHARES[0])
+        around, spreads = around.refined(self.entries, self.lag.frame, SHARES[2] * exp(-self.nats) / SHARES[0], self.whole)
         evidence = _Evidence(self, around, spreads)
         limit = float(self.problem.value_limits[0])
 

@@ -15,7 +15,7 @@ their outcomes.
 **Sums** over the samples since the lag: b = ΣTr, B = ΣT(φ - gφ_π(S'))ᵀ, N their number, and over those that count for q
 m̃ᵀ = (1/n)Σ 1{S'}qᵀ (S, d), Q_L = Σqqᵀ, n their number.
 
-**The look.** C = {ξ̂ + x: xᵀM⁻¹x ≤ 1} is Theorem P's set, R̄ the ranges, z̄_k a bound on Σζ(ξ)² over C by batch and
+**The look.** C is Theorem P's set, or the ball around Lemma N's box, {ξ̂ + x: xᵀM⁻¹x ≤ 1}, R̄ the ranges, z̄_k a bound on Σζ(ξ)² over C by batch and
 pair: (√Σζ(ξ̂)² + √drift)² (Minkowski). Sizes with x_k = s_m|T_k|_{Σ0⁻¹}R̄_k ≥ 0.9 are left out. With Q =
 Σψ(x_k)z̄_kT_kT_kᵀ, l = log 1/(SHARES[0]δ'q(π)q_m), Q̃ = Σ0^-½QΣ0^-½, D = I - B/N, ξ̃ = ξ̂ - (Bξ̂ - b)/N and any c >
 0
@@ -68,7 +68,7 @@ from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Past
 from bestpolicy.stopping.tight import TightTest
 
-SHARES = (0.85, 0.1, 0.05)  # of the lag's δ: for the bets, for the ellipsoids, for the kernel
+SHARES = (0.85, 0.05, 0.05, 0.05)  # of the lag's δ: for the bets, the ellipsoids, the kernel, the box
 MIXES = (0.05, 0.2, 0.6)  # c
 _SOONEST, _CAUTION = 1.5, 0.4  # as in Theorem I
 _WORST_CONDITION = 1e5  # so that Σqφᵀ is nI but for what the margin of w covers
@@ -92,6 +92,7 @@ class PathBook:
         self.inverse_root = (vectors / np.sqrt(values)) @ vectors.T
         self.entries, self.vectors = list[Entry](), list[FloatArray]()
         self.sizes = np.zeros(len(SIZES))
+        self.whole = True
         self.rewards, self.features = np.zeros(dimension), np.zeros((dimension, dimension))  # b, B
         self.count, self.absolute = 0, 0.0
         self.law, self.law_square = np.zeros((problem.states, dimension)), np.zeros((dimension, dimension))
@@ -102,6 +103,7 @@ class PathBook:
         self._enter_law(snapshot, tally)
         bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
         if not bets.possible or not len(self.rivals):
+            self.whole = False
             return
         response = bets.response.moved(np.eye(self.problem.dimension)[None])[0]
         vectors = (bets.sampled / bets.variances[0][:, None]) @ bets.precision[0] @ response.T  # T (U, d)
@@ -113,6 +115,7 @@ class PathBook:
             largest = np.sqrt(2 * (nats + 1.5) / (_SOONEST * self.lag.started))
             self.sizes = SIZES * min(largest, _CAUTION / max(reach, 1e-300))
         entry = Entry(bets, tally)
+        self.whole &= entry.tally.samples == tally.samples
         pulls = entry.tally.pulls[0]
         self.rewards += vectors.T @ entry.tally.reward_sums[0]
         seen = pulls[:, None] * bets.sampled - self.problem.continuation * entry.following()[0]
@@ -146,7 +149,8 @@ class PathBook:
         around = Surroundings.of(self.test, fresh) if self.entries and not self.negligible else None
         if around is None or not self.law_count:
             return Outcome(inf, 0.0)
-        gains = self._gains(around)
+        around, spreads = around.refined(self.entries, self.lag.frame, SHARES[3] * exp(self.log_share), self.whole)
+        gains = self._gains(around, spreads)
         if not gains:
             return Outcome(inf, 0.0)
         limit = float(self.problem.value_limits[0])
@@ -164,21 +168,24 @@ class PathBook:
         nats = problem.states * log(2) - log(SHARES[2]) - self.log_share
         return law_widths(problem, self.lag.gamma, self.lag.bet, nats, self.law_square, self.law_count)
 
-    def _gains(self, around: Surroundings) -> list[FloatArray]:
+    def _gains(self, around: Surroundings, spreads: list[Spread]) -> list[FloatArray]:
         """Gains (S, A) by some choices of m and c, the most promising ones."""
         problem, rivals = self.problem, self.rivals
         parameters = around.propagation.parameters[0]
         moved = parameters - (self.features @ parameters - self.rewards) / self.count  # ξ̃
         error = np.eye(problem.dimension) - self.features / self.count  # D
         error = error @ around.propagation.moved(np.eye(problem.dimension)[None])[0]
-        second = min((error @ metric[0] @ error.T for metric in around.metrics), key=lambda form: float(np.trace(form)))
+        metrics = list(around.metrics[:, 0])
+        if around.box is not None:  # a cube lies in a ball
+            metrics.append(problem.dimension * around.box.pulled[0] @ around.box.pulled[0].T)
+        second = min((error @ metric @ error.T for metric in metrics), key=lambda form: float(np.trace(form)))
         beyond = _lengths(second, rivals.differences) ** 2
         unit = (problem.dimension + problem.states + len(self.sampled) + 1000) * EPS * (1 + problem.value_limits[0])
         shift = self.absolute / self.count * (around.rounding.equations[0] + unit)
         room = shift * _lengths(self.lag.sigma, rivals.differences) + around.rounding.margins[rivals.place]
         centre = rivals.differences @ moved + room
         found = list[tuple[float, FloatArray]]()
-        for size, share, costs in zip(self.sizes, SIZE_SHARES, self._costs(around), strict=True):
+        for size, share, costs in zip(self.sizes, SIZE_SHARES, self._costs(around, spreads), strict=True):
             if costs is None:
                 continue
             nats = -log(SHARES[0] * share) - self.log_share
@@ -195,12 +202,12 @@ class PathBook:
             gains.append(table)
         return gains
 
-    def _costs(self, around: Surroundings) -> list[FloatArray | None]:
+    def _costs(self, around: Surroundings, spreads: list[Spread]) -> list[FloatArray | None]:
         """Q̃ of every size; None if it is too bold."""
         sizes = self.sizes
         costs: list[FloatArray | None] = [np.zeros(self.root.shape) for _ in sizes]
-        for entry, vectors in zip(self.entries, self.vectors, strict=True):
-            spread = Spread.of(entry, around)
+        for spread, vectors in zip(spreads, self.vectors, strict=True):
+            entry = spread.entry
             drifts = spread.drifts[0]
             if self.problem.dimension <= EXACT:
                 drifts = np.minimum(drifts, largest_drifts(entry.moments(), around, self.problem.continuation)[0])
