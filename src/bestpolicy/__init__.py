@@ -24,7 +24,7 @@ from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import FeatureProblem, Problem, Truncated, Units
 from bestpolicy.problem.feature_policy import load_policy
-from bestpolicy.run import CostEstimate, drive, estimate, identify
+from bestpolicy.run import CostEstimate, audit, drive, estimate, identify, misfit
 from bestpolicy.samples import Episodes, Pulls, Tally
 from bestpolicy.simulators import (
     CallableSimulator,
@@ -74,6 +74,7 @@ __all__ = [
     "Units",
     "Verification",
     "__version__",
+    "audit",
     "bounds",
     "compare",
     "design",
@@ -87,6 +88,7 @@ __all__ = [
     "instances",
     "least_squares",
     "load_policy",
+    "misfit",
     "optimal_plan",
     "report",
     "rescue",

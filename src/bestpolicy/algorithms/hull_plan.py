@@ -317,7 +317,8 @@ class Plan:
         counts = total * self.shares.reshape(-1)
         added = np.zeros(len(counts))
         for _ in range(_MIXING):
-            pull = np.sqrt((mixture @ self.weights) * (0.5 * root * np.sqrt(counts) + linear))
+            visits = mixture @ self.weights
+            pull = np.sqrt((visits + 1e-3 * visits.mean()) * (0.5 * root * np.sqrt(counts) + linear))
             counts = total * pull / pull.sum()
             added += counts
             lost = self.weights @ (root / np.sqrt(counts) + linear / counts)

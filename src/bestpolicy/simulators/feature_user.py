@@ -85,6 +85,9 @@ class FeatureSimulator:
                         whole, states = self.call(pairs[0][place], pairs[1][place], rng, stage)
                         scaled = (whole - self.low) / self.units.reward_scale
                         rewards = self._within(scaled - problem.known_at_places[place], place)
+                    if draws.bets is None:  # a test looks at the features by itself
+                        for _ in problem.blocks(states):
+                            pass
                     parts.append(Drawn.of(problem, draws, stage, place, rewards, states))
                 except InvalidInput as error:
                     at = f" at step {stage}" if problem.horizon is not None else ""
@@ -109,6 +112,30 @@ class FeatureSimulator:
             wrapped = np.asarray([reward]), np.asarray([next_state])
             rewards[row], following[row] = self._checked(wrapped, states[row], actions[row])
         return rewards, following
+
+    def interpolated(self) -> FeatureSimulator:
+        """Return the simulator of the interpolated model: an anchor is drawn with the features' weights, and simulated.
+
+        Its kernel is exactly linear in the features, whatever the system is like, and at the anchors both are the same.
+        So a certificate of this simulator's problem holds for it with no assumption but independent samples: for a
+        system that may be run with randomised rounding of decisions that is an unconditional guarantee.
+        """
+        feature_map, anchors = self.problem.feature_map, self.problem.feature_map.anchors
+        if anchors is None:
+            raise InvalidInput("the interpolated model needs a feature map with anchors that can be simulated.")
+
+        def step(states: FloatArray, actions: IntArray, rng: np.random.Generator, stage: int = 0) -> _Answer:
+            index, weight = feature_map.weights(states, actions)
+            drawn = (np.cumsum(weight, axis=1) < rng.random((len(states), 1))).sum(axis=1)
+            place = index[np.arange(len(states)), np.minimum(drawn, index.shape[1] - 1)]
+            whole, following = self.call(anchors[0][place], anchors[1][place], rng, stage)
+            known = self.problem.known(states, actions) - self.problem.known_at_places[place]
+            return whole + known * self.units.reward_scale, following
+
+        given, own = self.problem.in_units(Units()), (self.low, self.high)
+        return FeatureSimulator(
+            given, step, vectorized=True, reward_range=own, takes_stage=self._takes_stage, step_from=self.step_from
+        )
 
     def _from_nodes(self, place: IntArray, rng: np.random.Generator, stage: int) -> _Answer:
         nodes = self.problem.feature_map.nodes
@@ -152,7 +179,7 @@ class FeatureSimulator:
         if not good.all():
             first = int(np.argmin(good))
             raise InvalidInput(
-                f"reward {rewards[first]!r} of {named(states, actions, first)} is not in [{self.low:g}, "
+                f"reward {float(rewards[first])!r} of {named(states, actions, first)} is not in [{self.low:g}, "
                 f"{self.high:g}]. Give reward_range=(low, high), the lowest and the highest that can ever occur; "
                 "clipping rewards would bias the answer."
             )

@@ -6,6 +6,7 @@ and `database` are the file that it survives in, `again` goes on with it, `migra
 what is in one; `linearity` tests the features meanwhile.
 """
 
+from bestpolicy.study.feature_result import FeatureResult
 from bestpolicy.study.forecast import Outlook, Pace
 from bestpolicy.study.journal import Record
 from bestpolicy.study.linearity import Linearity
@@ -17,6 +18,7 @@ from bestpolicy.study.store import rescue
 from bestpolicy.study.study import Study
 
 __all__ = [
+    "FeatureResult",
     "Linearity",
     "Outcome",
     "Outlook",
