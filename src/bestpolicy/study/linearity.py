@@ -141,7 +141,7 @@ class LinearityTest:
         self._stored = [Trial.from_dict(known) for known in stored]
         self.unsaved: list[dict[str, Any]] = []
         self.asked = FIRST_OF_TEST
-        self._own_calls = 0
+        self._own_calls, self._expected = 0, 0.0
         self._current: Trial | None = None
         self._doubt: Doubt | None = Doubt.from_dict(problem, stored[0]["pairs"]) if stored else None
         self._begun, self._seed = bool(stored) or self.share == 0, settings.seed
@@ -170,6 +170,11 @@ class LinearityTest:
     def calls(self) -> int:
         """Calls that were made so far."""
         return 0 if self._doubt is None else self._doubt.calls
+
+    @property
+    def expected(self) -> float:
+        """Calls that it should take in all, as far as is known."""
+        return max(self.calls, min(self._expected, max(MOST, self._own_calls)))
 
     @property
     def complete(self) -> bool:
@@ -244,6 +249,7 @@ class LinearityTest:
             if first:
                 return doubt.plan(doubt.smallest, sought, values)
             needed = doubt.calls_to_find(sought, values) if self.counts else 0.0
+            self._expected = doubt.calls + needed
             wanted = needed if alone else max(needed, usual)
             if wanted < least and not alone:
                 return None

@@ -645,8 +645,9 @@ class Study:
         return self.outlook().expected
 
     def outlook(self) -> Outlook:
-        """Range of the simulator calls that the whole run should need, judged by its checks."""
-        return outlook(self.settings, self.algorithm, self.problem, self.checks)
+        """Range of the simulator calls that the whole run should need, judged by its checks; those of the test too."""
+        own, more = outlook(self.settings, self.algorithm, self.problem, self.checks), self._linearity.expected
+        return replace(own, low=own.low + more, expected=own.expected + more, high=own.high + more) if more else own
 
     @property
     def pace(self) -> Pace:
