@@ -51,7 +51,7 @@ def test_an_environment_that_can_only_be_reset_is_run_resumed_and_verified(own, 
     rest = ("--model", f"{own}:lift", "--max-samples", 1e5, "--certificate", tmp_path / "policy.json")
     done = run("resume", tmp_path / "run.db", *rest)
     assert done.returncode == 0, done.stderr
-    assert "forward, seed 0" in done.stdout
+    assert "forward" in done.stdout
     assert "[2, 1]" in done.stdout  # states as the environment calls them
     found = run("verify", tmp_path / "policy.json", "--store", tmp_path / "run.db")
     assert "valid: the policy is within 1." in found.stdout
