@@ -274,7 +274,7 @@ def listed(studies) -> dict[str, float | None]:
         ("waiting", "This study has just begun", True),
         ("running", "simulator calls should be needed in all", True),
         ("certified", "This policy is within", False),
-        ("sample budget spent", "The budget of simulator calls is spent. About", True),
+        ("sample budget spent", "The budget of simulator calls is spent.", True),
         ("finished without a guarantee", "this algorithm proves nothing of its policy", False),
         ("fixed budget", "This policy is within 1 of optimal", False),
         ("gave up", "has made all samples of its plan without a proof", False),
