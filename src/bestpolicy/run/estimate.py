@@ -22,7 +22,7 @@ from bestpolicy.problem.units import Units
 from bestpolicy.run.arguments import as_simulator, check_arguments, numbered_start, suited, tested_share
 from bestpolicy.run.identify import drive
 from bestpolicy.simulators import Model
-from bestpolicy.study import Study
+from bestpolicy.study import Outcome, Study
 from bestpolicy.study.again import resume_same
 from bestpolicy.study.forecast import in_calls, in_time
 from bestpolicy.study.linearity import MOST
@@ -95,9 +95,8 @@ class CostEstimate:
         else:
             lines.append(f"  simulator calls   more than {in_calls(self.low)}; the pilot says no more: make it longer")
         if self.test_calls:
-            lines.append(
-                f"  of these up to    {in_calls(max(self.test_calls, self.high / 2))} test whether features fit"
-            )
+            most = in_calls(max(float(self.test_calls), self.high / 2)) if self.high < inf else "as many again"
+            lines.append(f"  of these up to    {most} to test whether the features fit (linearity=0 leaves it out)")
         if self.pilot_calls:
             lines.append(f"  a call, a look    {_short(self.seconds_per_call)}, {_short(self.seconds_per_look)}")
         if self.memory:
@@ -200,8 +199,8 @@ def pilot_of(study: Study, model: Model, *, pilot: int | None, max_seconds: floa
     ahead, pace, last = study.outlook(), study.pace, study.checks[-1] if study.checks else None
     low = max(ahead.low, float(study.samples + study.asked_calls if not study.samples else study.samples))
     # The test of the features has calls of its own, which the algorithm's checks know nothing of.
-    tested = MOST if study.settings.linearity > 0 and not study.done else 0
-    high = max(low, ahead.high + max(float(tested), ahead.high) * (tested > 0))
+    tested = MOST if study.settings.linearity > 0 and study.outcome is not Outcome.CERTIFIED else 0
+    high = max(low, ahead.high + max(float(tested), ahead.high) if tested else ahead.high)
     paper = find_algorithm("gss", problem)
     gap = nan if last is None else last.gap / units.reward_scale
     spent = pace.simulating + pace.looking
