@@ -22,11 +22,13 @@ from bestpolicy.problem.units import Units
 from bestpolicy.run.arguments import as_simulator, check_arguments, numbered_start, suited, tested_share
 from bestpolicy.run.identify import drive
 from bestpolicy.simulators import Model
-from bestpolicy.study import Study
+from bestpolicy.study import Outcome, Study
 from bestpolicy.study.again import resume_same
 from bestpolicy.study.forecast import in_calls, in_time
+from bestpolicy.study.linearity import MOST
 
 _CALLS_A_PAIR, _LEAST, _MOST = 64, 1000, 10**6  # of a pilot: for each pair or dimension, at least, at most
+_LEAST_TESTED = 5000  # of a pilot with features: the first calls test whether they fit
 _WIDE = 5.0  # times the low end: a range that is worth a word
 
 
@@ -52,6 +54,9 @@ class CostEstimate:
         What the paper's algorithm, `gss` or `gss-e`, would need, by its formula at the gap that was seen.
     pilot_calls : int
         Calls that were made for this.
+    test_calls : int
+        Calls that testing whether the features fit may take at most, or as many as the algorithm if that is more; they
+        are in `high`. 0 if nothing is tested.
     certified : float
         The ε that is certified already.
     """
@@ -70,6 +75,7 @@ class CostEstimate:
     paper_calls: float
     pilot_calls: int
     certified: float = inf
+    test_calls: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON (numbers that are not finite become None)."""
@@ -88,6 +94,9 @@ class CostEstimate:
             lines.append(f"  time              {in_time(self.seconds[0])} to {in_time(self.seconds[1])}")
         else:
             lines.append(f"  simulator calls   more than {in_calls(self.low)}; the pilot says no more: make it longer")
+        if self.test_calls:
+            most = in_calls(max(float(self.test_calls), self.high / 2)) if self.high < inf else "as many again"
+            lines.append(f"  of these up to    {most} to test whether the features fit (linearity=0 leaves it out)")
         if self.pilot_calls:
             lines.append(f"  a call, a look    {_short(self.seconds_per_call)}, {_short(self.seconds_per_look)}")
         if self.memory:
@@ -189,6 +198,9 @@ def pilot_of(study: Study, model: Model, *, pilot: int | None, max_seconds: floa
     study.close()
     ahead, pace, last = study.outlook(), study.pace, study.checks[-1] if study.checks else None
     low = max(ahead.low, float(study.samples + study.asked_calls if not study.samples else study.samples))
+    # The test of the features has calls of its own, which the algorithm's checks know nothing of.
+    tested = MOST if study.settings.linearity > 0 and study.outcome is not Outcome.CERTIFIED else 0
+    high = max(low, ahead.high + max(float(tested), ahead.high) if tested else ahead.high)
     paper = find_algorithm("gss", problem)
     gap = nan if last is None else last.gap / units.reward_scale
     spent = pace.simulating + pace.looking
@@ -198,8 +210,8 @@ def pilot_of(study: Study, model: Model, *, pilot: int | None, max_seconds: floa
         epsilon=study.asked_epsilon,
         delta=study.delta,
         low=low,
-        high=max(low, ahead.high),
-        seconds=(spent + pace.seconds(study.checks, low), spent + pace.seconds(study.checks, ahead.high)),
+        high=high,
+        seconds=(spent + pace.seconds(study.checks, low), spent + pace.seconds(study.checks, high)),
         seconds_per_call=pace.simulating / pace.calls if pace.calls else nan,
         seconds_per_look=max(pace.last, pace.looking / pace.looks) if pace.looks else nan,
         memory=_peak(),
@@ -207,13 +219,14 @@ def pilot_of(study: Study, model: Model, *, pilot: int | None, max_seconds: floa
         paper_calls=paper.predicted_samples(problem, gap, study.settings.epsilon, study.delta) if gap < inf else nan,
         pilot_calls=study.samples,
         certified=inf if last is None else last.epsilon,
+        test_calls=tested,
     )
 
 
 def usual_pilot(problem: Problem) -> int:
     """Return how many calls a pilot makes at most, unless told otherwise."""
     size = len(problem.open_pairs) if problem.is_tabular else problem.dimension
-    return min(max(_CALLS_A_PAIR * problem.stages * size, _LEAST), _MOST)
+    return min(max(_CALLS_A_PAIR * problem.stages * size, _LEAST if problem.is_tabular else _LEAST_TESTED), _MOST)
 
 
 def _peak() -> int:
