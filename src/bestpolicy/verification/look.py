@@ -411,7 +411,7 @@ class Look:
             yield self._over(gains, template, -_HUGE)
             # A Z that is nowhere below a floor may do better: pairs that may lead to its top unseen pay for its depth.
             lowest = min(float(self._optimal(gains, np.zeros(self.process.size)).min()), 0.0)
-            for share in (0.0, 0.5, 0.25, 0.75):
+            for share in (0.0, 0.5):
                 yield self._over(gains, template, share * lowest)
 
     def _over(self, gains: Floats, template: Floats, floor: float) -> float:
