@@ -42,7 +42,9 @@ class Lagged:
         self.shares /= self.shares.sum()
         self.evidence = Evidence.empty(problem, self.pairs).add(self.draw(pilot))
         known = self.known()
-        self.lag = Lag(1, pilot, delta, known.ellipsoids(0.1 * delta), known.policies(), known.frame(self.shares, 0.05 * delta))
+        self.lag = Lag(
+            1, pilot, delta, known.ellipsoids(0.1 * delta), known.policies(), known.frame(self.shares, 0.05 * delta)
+        )
         if problem.horizon is None:
             paths = known.paths(self.shares, 0.05 * delta)
             self.lag = replace(self.lag, sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)

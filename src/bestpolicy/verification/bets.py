@@ -11,7 +11,8 @@ follow
 
 *What the policy's surroundings say.* Theorem P's ellipsoids confine ξ - ξ̂ to {Jx: xᵀM⁻¹x ≤ 1}; A is a root of the
 smallest of them for functionals of ξ at the next stage: V(s) - f_kᵀξ is known up to ‖(φ(s,π(s)) - f_k)ᵀA‖, and up to
-‖(φ(s,π(s)) - f_k)ᵀB‖₁ by a box (`boxes`). Ranges of ζ follow, over all states; and Σζ(ξ)² is Σζ(ξ̂)² plus a gradient times
+‖(φ(s,π(s)) - f_k)ᵀB‖₁ by a box (`boxes`). Ranges of ζ follow, over all states; and Σζ(ξ)² is Σζ(ξ̂)² plus a
+gradient times
 Jx plus at most γ²λ_max(AᵀSA), S = Σ(φ_π(s') - f)(…)ᵀ, or the sum of squared widths at the states that were seen."""
 
 from __future__ import annotations

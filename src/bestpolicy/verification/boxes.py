@@ -1,11 +1,13 @@
 """Lemma N of certificates of Theorems I and UD, recomputed: a box for the noise of the regression.
 
-Let S = Σ b_iη_i, b = φ/u, over the samples since the lag: the error vector of the regression is x = G⁻¹S. The lag has fixed
+Let S = Σ b_iη_i, b = φ/u, over the samples since the lag: the error vector of the regression is x = G⁻¹S. The
+lag has fixed
 vectors a_1, …, a_D, D = stages·d, and m sizes s of each. With probability at least 1 - α, at all times,
 
     |aᵀS| ≤ log(2Dm/α)/s + s Σ_i ψ(s|aᵀb_i|R_i)(aᵀb_i)²ζ_i²
 
-for all of them with s|aᵀb_i|R_i < 1: bets of size s on aᵀS and against it are supermartingales (Lemma E), and none of 2Dm ever
+for all of them with s|aᵀb_i|R_i < 1: bets of size s on aᵀS and against it are supermartingales (Lemma E), and
+none of 2Dm ever
 exceeds 2Dm/α but with probability α. Ranges R and sums of ζ² come from what is known of ξ, so a box makes the next one
 smaller. With |aᵀS| ≤ h a functional v of ξ is known up to ‖vᵀB‖₁, B = JG⁻¹A⁻ᵀdiag(h). (Where Theorem P's ellipsoids say
 more of aᵀS = (Ga)ᵀx, they are used.)
@@ -43,7 +45,10 @@ class Frame:
     def read(cls, node: Node, stages: int, dimension: int) -> Frame | None:
         """Read what a lag has fixed; None if there are no vectors."""
         node.only("vectors", "sizes")
-        vectors, sizes = node.array("vectors", "f", (stages, dimension, None)), node.array("sizes", "f", (None, None, None))
+        vectors, sizes = (
+            node.array("vectors", "f", (stages, dimension, None)),
+            node.array("sizes", "f", (None, None, None)),
+        )
         if not vectors.size and not sizes.size:
             return None
         if vectors.shape[2] != dimension or sizes.shape[1:] != (stages, dimension) or stages * dimension > _MOST:

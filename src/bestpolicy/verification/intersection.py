@@ -8,8 +8,8 @@ for every rival j
 
 then V* - V^π ≤ e/(1-γ), or eH. Why: at the true ξ the e-process Σ_m q_m exp L_m of *the* rival with the largest
 advantage, an unknown but fixed one, stays below 1/(0.9δ'q(π)) but with that probability (Lemma E, Ville), and the
-true ξ is in Theorem P's set and in Lemma N's (`boxes`) but with probability 0.05δ'q(π) each; if its advantage exceeded e it would be among those of
-the infimum.
+true ξ is in Theorem P's set and in Lemma N's (`boxes`) but with probability 0.05δ'q(π) each; if its advantage
+exceeded e it would be among those of the infimum.
 
 Sizes: τ = α_m × (stake per unit), α_m = α·2^(-m/2), α the least of √(2(l + 1.5)·yᵀG⁻¹y/(1.5·started)) and 0.4 over
 the largest expected stake times range, at the first batch. A size with |τ|R ≥ 0.9 anywhere is left out. Here L_m is
@@ -222,9 +222,7 @@ class Refutation:
             ]
             for turns in ([_placed(case, one) for one in gradients], [0.0] * len(sizes))
         ]
-        self.leasts = [
-            [[_Least(matrix, y, one) for matrix in around.matrices] for one in each] for each in functionals
-        ]
+        self.leasts = [[[_Least(matrix, y, one) for matrix in around.matrices] for one in each] for each in functionals]
         self.widths = np.min([one.width for one in self.leasts[0][0]], axis=0)
         self.boxes: list[LeastBoxed] = []
         self.hard = np.argsort(np.nan_to_num(self._level(self.start)), kind="stable")[:_HARD]
@@ -250,7 +248,9 @@ class Refutation:
         if self.boxes:
             here, hard = start[self.hard], self.hard
             parts = [
-                log(share) + level[hard] + np.maximum(box.over(here), np.max([one.over(start)[hard] for one in each], 0))
+                log(share)
+                + level[hard]
+                + np.maximum(box.over(here), np.max([one.over(start)[hard] for one in each], 0))
                 for share, level, each, box in zip(SIZE_SHARES, self.levels[0], self.leasts[0], self.boxes, strict=True)
             ]
             best[hard] = np.fmax(best[hard], np.logaddexp.reduce(np.array(parts), axis=0))

@@ -11,7 +11,8 @@ occ the discounted visits of an optimal policy from the state where most is lost
 ξ̂ - (Bξ̂ - b)/N, Σ_t = (1+c)Σ0^½[((l/s)I + sQ̃)/N]²Σ0^½ + (1+1/c)DMDᵀ, D = I - B/N, Q̃ = Σ0^-½ΣψZ̄TTᵀΣ0^-½, ψ at
 s|T|_{Σ0⁻¹}R < 0.9, Z̄ = (√Σζ(ξ̂)² + √drift)², l = log 1/(0.85δ'q(π)q_m); w_k = |[(l_L/a_L)I +
 (a_L/2)Γ0^-½Q_LΓ0^-½]Γ0^½φ_k|/n, l_L = S log 2 + log 1/(0.05δ'q(π)). (The first by Lemma E and Ville's inequality
-for the direction u, Theorem P and Lemma N with 0.05δ'q(π) each, and Cauchy and Schwarz; the second by Hoeffding's inequality for each
+for the direction u, Theorem P and Lemma N with 0.05δ'q(π) each, and Cauchy and Schwarz; the second by
+Hoeffding's inequality for each
 f ∈ {-1,1}^S and the direction Σ occ_k φ_k.) So for any Z, with gain_k = c_kᵀξ̃ + |c_k|_Σt,
 
     V* - V^π ≤ max(0, max Z + res/(1-γ)),   res = max_k [gain_k + γ(φ_kᵀm̃ᵀZ + w_k span(Z)/2) - Z(s_k)],

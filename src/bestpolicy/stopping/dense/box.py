@@ -5,32 +5,36 @@ S = Σ b_iη_i(ξ^π), and x = G⁻¹S is the error vector of `propagation`: ξ^
 ellipsoid, from bounds on the variance of each pair: with few samples of many pairs these are crude, and one pair that
 is hardly known widens all directions. Bets use squares that were seen, and each direction pays for itself.
 
-**Fixed by the lag**: vectors a_1, …, a_D, D = stages·d, each in the block of one stage, and sizes s_1, …, s_m > 0 of each.
+**Fixed by the lag**: vectors a_1, …, a_D, D = stages·d, each in the block of one stage, and sizes s_1, …, s_m
+> 0 of each.
 
-**Lemma N.** Let α ∈ (0, 1), and let R_i ≥ |ζ_i(ξ^π)| be bounds that may be known later only. With probability at least 1 -
-α, at all times, for all directions a and for those of its sizes s with s|aᵀb_i|R_i < 1 for all i,
+**Lemma N.** Let α ∈ (0, 1), and let R_i ≥ |ζ_i(ξ^π)| be bounds that may be known later only. With probability
+at least 1 - α, at all times, for all directions a and for those of its sizes s with s|aᵀb_i|R_i < 1 for all i,
 
     |aᵀS| ≤ l/s + s Σ_i ψ(s|aᵀb_i|R_i)(aᵀb_i)² ζ_i(ξ^π)²,        l = log(2Dm/α).
 
-*Proof.* Lemma E (`theorem_i`) with τ = ∓s·aᵀb_i, a predictable number, and the true range of ζ_i in the place of R_i: the
+*Proof.* Lemma E (`theorem_i`) with τ = ∓s·aᵀb_i, a predictable number, and the true range of ζ_i in the place
+of R_i: the
 product over the samples of exp(±s·aᵀb_iη_i - ψτ²ζ_i²), bets being 0 from the first sample on at which s|aᵀb|R ≥ 1, is a
 non-negative supermartingale that starts at 1. By Ville's inequality it exceeds 2Dm/α at some time with probability at
-most α/(2Dm); there are 2Dm of these. ψ increases, so larger R_i only weaken the bound, and if s|aᵀb_i|R_i < 1 with these
-no bet was set to 0. ∎
+most α/(2Dm); there are 2Dm of these. ψ increases, so larger R_i only weaken the bound, and if s|aᵀb_i|R_i < 1
+with these no bet was set to 0. ∎
 
 **In use.** Given a set C that holds ξ^π (Theorem P's, or what this lemma has said before: all on the same events),
-ranges R̄ and Σζ(ξ)² ≤ (√Σζ(ξ̂)² + √drift)² by batch and pair follow (`nuisance`), and Lemma N gives |a_iᵀS| ≤ h_i: a box of
-S, and so a parallelepiped of ξ^π. Then vᵀξ^π is known up to ‖vᵀB‖₁, B = JG⁻¹A⁻ᵀdiag(h), A with the columns a_i. What has
-become smaller makes the next round's box smaller.
+ranges R̄ and Σζ(ξ)² ≤ (√Σζ(ξ̂)² + √drift)² by batch and pair follow (`nuisance`), and Lemma N gives |a_iᵀS| ≤
+h_i: a box of
+S, and so a parallelepiped of ξ^π. Then vᵀξ^π is known up to ‖vᵀB‖₁, B = JG⁻¹A⁻ᵀdiag(h), A with the columns
+a_i. What has become smaller makes the next round's box smaller.
 
-**The least functional.** min {ℓᵀz: |z_i| ≤ 1, yᵀz ≥ t} = max over μ ≥ 0 of μt - ‖ℓ - μy‖₁ (duality of linear programmes;
-each μ gives a lower bound: ℓᵀz ≥ ℓᵀz - μ(yᵀz - t) ≥ μt - ‖ℓ - μy‖₁). The right side is concave and piecewise linear in μ,
-with kinks at 0 and ℓ_i/y_i, so it suffices to look there; there is no such z if t > ‖y‖₁.
+**The least functional.** min {ℓᵀz: |z_i| ≤ 1, yᵀz ≥ t} = max over μ ≥ 0 of μt - ‖ℓ - μy‖₁ (duality of linear
+programmes;
+each μ gives a lower bound: ℓᵀz ≥ ℓᵀz - μ(yᵀz - t) ≥ μt - ‖ℓ - μy‖₁). The right side is concave and piecewise
+linear in μ, with kinks at 0 and ℓ_i/y_i, so it suffices to look there; there is no such z if t > ‖y‖₁.
 
 **Rounding.** aᵀS is never formed: h bounds it from sums of squares, with relative room. What keeps Gx = S from holding
 exactly is the `rounding` of Theorem P, which moves advantages and values by its margins. G⁻¹ and directions y have
-relative errors of at most ε' in norm; for z in the unit cube ‖Bz‖ ≤ √D‖B‖, and ‖yᵀB‖₁ ≥ ‖y‖/‖B⁻¹‖, so what that adds to |yᵀBz| is
-at most ε'√D‖B‖‖B⁻¹‖ of ‖yᵀB‖₁, by which B is enlarged.
+relative errors of at most ε' in norm; for z in the unit cube ‖Bz‖ ≤ √D‖B‖, and ‖yᵀB‖₁ ≥ ‖y‖/‖B⁻¹‖, so what
+that adds to |yᵀBz| is at most ε'√D‖B‖‖B⁻¹‖ of ‖yᵀB‖₁, by which B is enlarged.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 from them.
 
 Theorem P (`tight`), on the samples since the lag and with the share q(π) of its part of δ, confines ξ^π to ellipsoids
-C = {ξ̂ + Jx: xᵀM⁻¹x ≤ 1}, at all times at once. On that event, at any time,
+C = {ξ̂ + Jx: xᵀM⁻¹x ≤ 1}, at all times at once, and Lemma N (`box`) to a box. On these events, at any time,
 
-- V^π(s) lies within w(s) of V̂(s), up to a constant that all states share; so do the centres of bets; hence ranges
-  of R + gV^π(S') around its centre, over *all* states, seen or not;
+- V^π(s) - f_kᵀξ^π, a state's value less what a centre has of it, lies within ‖(φ(s,π(s)) - f_k)ᵀA‖ (or ‖…ᵀB‖₁) of what
+  ξ̂ says; hence ranges of R + gV^π(S') around its centre, over *all* states, seen or not;
 - Σζ(ξ)², a quadratic function of ξ, is its value at ξ̂ plus its gradient times Jx plus what is quadratic in x; the
-  last is at most λ_max(M^½ S M^½), S = g²Σ(φ_π(S') - f)(φ_π(S') - f)ᵀ by pair, and λ_max is at most the trace, a
-  sum of squared widths, which is what is used where the dimension is large."""
+  last is at most λ_max(M^½ S M^½), S = g²Σ(φ_π(S') - f)(φ_π(S') - f)ᵀ by pair, and the sum of squared widths at the
+  states that were seen, by the ellipsoid (its trace, where the dimension is large) or by the box."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class Surroundings:
     def refined(
         self, entries: list[Entry], frame: Frame, failure: float, whole: bool
     ) -> tuple[Surroundings, list[Spread]]:
-        """Intersect with the boxes of Lemma N, a few times, if all batches are there; and what is known of them then."""
-        around, spreads = self, [Spread.of(entry, self) for entry in entries]
+        """Intersect with the boxes of Lemma N, a few times, if all batches are there; and what is known of
+        them then.""" around, spreads = self, [Spread.of(entry, self) for entry in entries]
         for _ in range(_ROUNDS if whole else 0):
             box = Box.of(around, frame, spreads, failure)
             if box is None:

@@ -13,13 +13,14 @@ With ψ(x) = (-log(1-x) - x)/x²,  E exp(-τ(X - μ) - ψ(|τ|R)τ²(X - m)²) �
 hypothesis, which is a constant; ψ increases, so a larger R only lowers the exponent.
 
 **What a lag fixes.** Its share δ' of δ; a prior q over policies (`policies`); for each policy a test of Theorem P
-(`nuisance`), with q(π)·δ'·SHARES[1]; shares q_m of a few sizes of bets. Snapshots, and with them directions, variances
+(`nuisance`), with q(π)·δ'·SHARES[1]; a frame of Lemma N (`box`), with q(π)·δ'·SHARES[2]; shares q_m of a few
+sizes. Snapshots, and with them directions, variances
 and centres, are renewed with every batch. For rival j of π and size m let
 
     L_m(ξ; R) = Σ_i [-τ_i η_i(ξ) - ψ(|τ_i|R_i) τ_i² ζ_i(ξ)²]        over the samples since the lag.
 
-**The look.** C is Theorem P's set at this time; R̄ bounds the ranges of ζ(ξ) for all ξ in C; sizes with |τ_i|R̄_i ≥ 0.9
-for some i are left out. For an excess e ≥ 0, *rival j is refuted* if
+**The look.** C is the set that Theorem P and Lemma N leave at this time; R̄ bounds the ranges of ζ(ξ) for all
+ξ in C; sizes with |τ_i|R̄_i ≥ 0.9 for some i are left out. For an excess e ≥ 0, *rival j is refuted* if
 
     log Σ_m q_m exp(inf {L_m(ξ; R̄): ξ ∈ C, c_jᵀξ ≥ e}) ≥ log(1/(SHARES[0]·δ'·q(π))),        (1)
 
@@ -32,7 +33,8 @@ where the infimum over nothing is +∞. ε = L·(the least e on a grid at which 
 Let Z_m = exp L_m(ξ^π; R(ξ^π)) with the true ranges, bets being 0 from the first sample on at which |τ|R ≥ 1: by
 Lemma E a non-negative supermartingale that starts at 1, and so is Σ_m q_m Z_m. By Ville's inequality it ever
 exceeds 1/(SHARES[0]δ'q(π)) with probability at most SHARES[0]δ'q(π). Suppose it does not, and that Theorem P's
-event holds, which fails with probability SHARES[1]δ'q(π). At any time ξ^π ∈ C, so R̄ ≥ R(ξ^π), and for sizes that
+and Lemma N's events hold, which fail with probability (SHARES[1] + SHARES[2])δ'q(π). At any time ξ^π ∈ C, so R̄ ≥
+R(ξ^π), and for sizes that
 are not left out no bet was set to 0 and L_m(ξ^π; R̄) ≤ log Z_m. If max (V* - V^π) > ε then LA > ε, so A > e for the
 e of this look, and ξ^π is among those over which (1) takes its infimum: Σ_m q_m Z_m ≥ the left side's exponential ≥
 1/(SHARES[0]δ'q(π)), a contradiction. Sum over π. ∎
@@ -45,7 +47,7 @@ its value at ξ̂, plus its gradient, which joins the functional, plus at most `
 the least ℓᵀx over xᵀM⁻¹x ≤ 1, yᵀx ≥ t: with s² = yᵀMy, k = ℓᵀMy/s² and p = ‖ℓ - ky‖_M it is kt' - p√(1 - t'²/s²) at
 t' = max(t, -ks²/‖ℓ‖_M), and there is nothing to minimise over if t > s: in the coordinates M^½ the minimum over the
 slice yᵀx = t' is attained at a point opposite to ℓ's part across y, and as a function of t' this is convex with its
-minimum at -ks²/‖ℓ‖_M.
+minimum at -ks²/‖ℓ‖_M. The hardest rivals have the least over the box, too (`box`); the larger of the two bounds counts.
 
 **Quickly.** ψ(x) ≤ 1/2 + x/3 + x²/(4(1-x)) (compare the series), so Σ ψτ²Σζ² for all sizes follows from three sums by
 rival. For most rivals it need not be known well: ψ at the largest |τ|R̄ and Σ_k τ_k²Σζ² as a quadratic form of d×d
@@ -227,7 +229,9 @@ class Book:
         around = Surroundings.of(self.test, fresh) if self.entries and not self.negligible else None
         if around is None:
             return Outcome(inf, 0.0)
-        around, spreads = around.refined(self.entries, self.lag.frame, SHARES[2] * exp(-self.nats) / SHARES[0], self.whole)
+        around, spreads = around.refined(
+            self.entries, self.lag.frame, SHARES[2] * exp(-self.nats) / SHARES[0], self.whole
+        )
         evidence = _Evidence(self, around, spreads)
         limit = float(self.problem.value_limits[0])
 

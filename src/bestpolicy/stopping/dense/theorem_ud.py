@@ -15,7 +15,8 @@ their outcomes.
 **Sums** over the samples since the lag: b = ΣTr, B = ΣT(φ - gφ_π(S'))ᵀ, N their number, and over those that count for q
 m̃ᵀ = (1/n)Σ 1{S'}qᵀ (S, d), Q_L = Σqqᵀ, n their number.
 
-**The look.** C is Theorem P's set, or the ball around Lemma N's box, {ξ̂ + x: xᵀM⁻¹x ≤ 1}, R̄ the ranges, z̄_k a bound on Σζ(ξ)² over C by batch and
+**The look.** C is Theorem P's set, or the ball around Lemma N's box, {ξ̂ + x: xᵀM⁻¹x ≤ 1}, R̄ the ranges, z̄_k
+a bound on Σζ(ξ)² over C by batch and
 pair: (√Σζ(ξ̂)² + √drift)² (Minkowski). Sizes with x_k = s_m|T_k|_{Σ0⁻¹}R̄_k ≥ 0.9 are left out. With Q =
 Σψ(x_k)z̄_kT_kT_kᵀ, l = log 1/(SHARES[0]δ'q(π)q_m), Q̃ = Σ0^-½QΣ0^-½, D = I - B/N, ξ̃ = ξ̂ - (Bξ̂ - b)/N and any c >
 0
