@@ -33,7 +33,9 @@ def certified(mdp: bp.LinearMDP, algorithm: Tight) -> tuple[list[int], list[floa
 def planned(mdp: bp.LinearMDP) -> tuple[list[int], list[float]]:
     """Samples of sharp for several ε, and these."""
     model, asked = bp.ExactSimulator(mdp), np.geomspace(3.0, TARGET, 9)
-    runs = [[bp.identify(model, epsilon=one, delta=DELTA, algorithm="sharp", seed=n) for n in range(3)] for one in asked]
+    runs = [
+        [bp.identify(model, epsilon=one, delta=DELTA, algorithm="sharp", seed=n) for n in range(3)] for one in asked
+    ]
     return [int(np.median([run.samples for run in each])) for each in runs], [float(one) for one in asked]
 
 

@@ -145,17 +145,22 @@ def main() -> None:
     """Measure what is installed, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--python", default=sys.executable, help="interpreter that has the other packages")
-    others = parser.parse_args().python
-    rows = [("", "lines", "first result", "progress", f"told to end after {SECONDS} s", "after a kill", "picture")]
+    parser.add_argument("names", nargs="*", help="of packages; all by default")
+    asked = parser.parse_args()
+    heads = ("", "lines", "first result", "progress", f"told to end after {SECONDS} s", "after a kill", "picture")
+    _print_row(heads)
     for contender in CONTENDERS:
-        own = contender.module == "bestpolicy"
-        rows.append((contender.name, *measured(contender, sys.executable if own else others)))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        if not asked.names or contender.name in asked.names:
+            python = sys.executable if contender.module == "bestpolicy" else asked.python
+            _print_row((contender.name, *measured(contender, python)))
     print(
         "lines: without the simulator, which all share. What only bestpolicy gives, a certificate, is not in the table."
     )
+
+
+def _print_row(cells: tuple[str, ...]) -> None:
+    widths = (18, 6, 13, 9, 22, 25, 0)
+    print(" ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip(), flush=True)
 
 
 def measured(contender: Contender, python: str) -> tuple[str, ...]:

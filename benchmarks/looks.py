@@ -19,7 +19,7 @@ from benchmarks.growth import peak_megabytes
 from benchmarks.sparse import garnet
 from benchmarks.timing import CLOCK, one_thread_each
 from bestpolicy.algorithms.table_past import Past
-from bestpolicy.algorithms.table_plan import Planner
+from bestpolicy.algorithms.table_planner import Planner
 from bestpolicy.stopping.tables.lag import PLANNED, SHARES
 from bestpolicy.stopping.tables.look import look
 

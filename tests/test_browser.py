@@ -54,11 +54,11 @@ def folder(tmp_path_factory) -> Path:
 
 
 CHARTS = {
-    "grid": ([(i, j) for i in range(4) for j in range(4)], ["up", "down", "left", "right"], None),
-    "queues": ([(i, j) for i in range(5) for j in range(3)], ["serve the first", "serve the second"], None),
-    "slices": ([(i, j, k) for i in range(4) for j in range(3) for k in range(3)], [0, 5, 10], None),
-    "stock": (list(range(12)), [0, 5, 10], None),
-    "season": ([f"stock {i}" for i in range(6)], [0, 1, 2, 3], 8),
+    "grid": ([(i, j) for i in range(3) for j in range(3)], ["up", "down", "left", "right"], None),
+    "queues": ([(i, j) for i in range(4) for j in range(2)], ["serve the first", "serve the second"], None),
+    "slices": ([(i, j, k) for i in range(3) for j in range(2) for k in range(2)], [0, 5, 10], None),
+    "stock": (list(range(6)), [0, 5, 10], None),
+    "season": ([f"stock {i}" for i in range(4)], [0, 1, 2], 3),
     "words": (["good", "worn", "broken"], ["run", "repair"], None),
 }
 
@@ -75,7 +75,7 @@ def charts(tmp_path_factory) -> Path:
         simulator = bp.NamedSimulator(
             step, states=states, actions=actions, discount=None if horizon else 0.5, horizon=horizon
         )
-        result = bp.identify(simulator, epsilon=0.1, delta=0.1, algorithm="tight", seed=0, max_samples=800)
+        result = bp.identify(simulator, epsilon=0.1, delta=0.1, algorithm="tight", seed=0, max_samples=300)
         report.write_report(result, path / f"{name}.html", bounds=False)
     return path
 

@@ -50,13 +50,11 @@ def expected_winnings(chance: float, stake: float, centre: float, counts: tuple[
 
 
 def test_no_bet_wins_on_average_and_none_is_idle():
-    """Theorem D for one round, by enumeration; a penalty that is a little too small would show."""
-    largest = 0.0
-    for chance, share, centre in itertools.product((0.01, 0.1, 0.5, 0.9, 0.99), (0.1, 0.4, 0.75), (0.0, 0.5, 1.0)):
-        means = expected_winnings(chance, 2 * share, centre)
-        assert means.max() <= 1 + 1e-12
-        largest = max(largest, means.max())
-    assert largest > 0.999
+    """Theorem D for one round, by enumeration; a penalty that is too small by one part in a hundred would show."""
+    for chance, share, centre in itertools.product((0.01, 0.5, 0.9), (0.1, 0.75), (0.0, 0.5, 1.0)):
+        assert expected_winnings(chance, 2 * share, centre).max() <= 1 + 1e-12
+    rare = expected_winnings(0.995, 0.75, 1.0, (400, 1)).max()
+    assert 1 - 1e-5 < rare <= 1 + 1e-12
 
 
 def test_doubt_is_raised_at_its_level_and_not_before():
@@ -98,7 +96,7 @@ def raised(simulator, seed: int, misfit: float, most: int) -> Doubt:
 @pytest.mark.parametrize("kind", ["aggregated", "simplex", "ball", "hats", "episodic"])
 def test_features_that_fit_are_doubted_no_more_often_than_the_level_says(kind, monkeypatch):
     monkeypatch.setattr(doubt, "LEVEL", 0.2)
-    runs = 10 if kind == "hats" else 25
+    runs = 6 if kind == "hats" else 15
     alarms = sum(raised(fitting(kind, seed), seed, 0.05, 20_000).in_doubt for seed in range(runs))
     assert binomtest(alarms, runs, 0.2, alternative="greater").pvalue > 1e-3
 
@@ -211,7 +209,7 @@ def by_hand(study: bp.Study, simulator, *, reverse: bool = False, most: float = 
 @pytest.mark.parametrize("horizon", [None, 3])
 def test_a_study_goes_on_with_its_test_from_its_file(tmp_path, horizon):
     mdp = random_mdp(3, horizon=horizon)
-    settings = loose(calls_per_query=3000)
+    settings = loose(calls_per_query=5000)
     simulator = bp.ExactSimulator(mdp)
     straight = by_hand(bp.Study(mdp.problem, **settings), simulator, reverse=True).result()
     store = tmp_path / "run.db"

@@ -178,7 +178,7 @@ def test_progress_must_be_one():
 
 
 def test_a_plan_of_a_hundred_million_calls_is_refused(tmp_path):
-    how = CALL | {"states": range(200), "epsilon": 0.5, "discount": 0.9, "algorithm": None}
+    how = CALL | {"states": range(200), "epsilon": 0.5, "discount": 0.9, "algorithm": "gss"}
     with pytest.raises(bp.InvalidInput) as caught:
         bp.identify(step, **how, store=tmp_path / "run.db")
     said = str(caught.value)

@@ -20,6 +20,7 @@ import pytest
 import bestpolicy as bp
 from bestpolicy.report.clock import Clock, duration
 from bestpolicy.report.live import LivePage, Server
+from bestpolicy.study.forecast import Outlook
 from bestpolicy.study.store import Store
 from tests.test_report_page import PROGRAM, advance, check_page, make_study, undrawn  # noqa: F401 (a fixture)
 
@@ -167,10 +168,10 @@ def test_the_clock_says_how_long_how_fast_and_until_when():
     clock.observe(100.0, Watched(0))
     assert clock.line(101.0, today) == "Begun 2 min ago · too early to tell the end"
     clock.observe(102.0, Watched(6000))  # the average since it began, or what was seen: 6,000 calls in 2 s
-    clock.forecast = 300_000.0
-    end = (today + timedelta(seconds=98)).astimezone()
+    clock.outlook = Outlook(300_000.0, 906_000.0)
+    soon, late = ((today + timedelta(seconds=left)).astimezone() for left in (98, 300))
     assert clock.line(102.0, today) == (
-        f"Begun 2 min ago · 3,000 calls a second · about 1 min 38 s left, until {end:%H:%M}"
+        f"Begun 2 min ago · 3,000 calls a second · 1 min 38 s to 5 min left, until {soon:%H:%M} to {late:%H:%M}"
     )
     late = clock.line(302.0, today)
     assert "nothing new for 3 min 20 s" in late

@@ -256,8 +256,8 @@ def studies(tmp_path_factory) -> Path:
     make_study(path, "finished without a guarantee", algorithm="plug-in-no-guarantee")
     make_study(path, "fixed budget", algorithm="plug-in", epsilon=1.0)
     make_study(path, "gave up", algorithm=GivesUp())
-    make_study(path, "episodic", model="riverswim-episodic", algorithm=None, steps=2)
-    make_study(path, "grid", model="grid", algorithm=None, steps=2)
+    make_study(path, "episodic", model="riverswim-episodic", algorithm="gss", steps=2)
+    make_study(path, "grid", model="grid", algorithm="gss", steps=2)
     return path
 
 
@@ -272,7 +272,7 @@ def listed(studies) -> dict[str, float | None]:
     [
         ("begun", "This study has just begun", True),
         ("waiting", "This study has just begun", True),
-        ("running", "The run is not over. About", True),
+        ("running", "simulator calls should be needed in all", True),
         ("certified", "This policy is within", False),
         ("sample budget spent", "The budget of simulator calls is spent. About", True),
         ("finished without a guarantee", "this algorithm proves nothing of its policy", False),

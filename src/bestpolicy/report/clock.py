@@ -11,6 +11,7 @@ from math import inf
 
 from bestpolicy.report.words import count_roughly, figure
 from bestpolicy.study import Record
+from bestpolicy.study.forecast import Outlook
 
 _REMEMBERED = 40  # answers that the speed is taken from
 _SILENCE = 60.0  # seconds without an answer that are worth a word
@@ -21,12 +22,12 @@ class Clock:
 
     Attributes
     ----------
-    forecast : float, optional
+    outlook : Outlook, optional
         Simulator calls that it should need in all.
     """
 
     def __init__(self) -> None:
-        self.forecast: float | None = None
+        self.outlook: Outlook | None = None
         self._seen: list[tuple[float, int]] = []
         self._begun: datetime | None = None
         self._seconds: float | None = None
@@ -56,15 +57,20 @@ class Clock:
         speed = self.calls_per_second(now, age)
         if speed > 0:
             parts.append(_speed(speed))
-        if self.forecast is not None and speed > 0:
-            left = max(0.0, self.forecast - samples) / speed
-            parts.append(f"about {duration(left)} left, until {_moment(wall, left)}")
-        else:
-            parts.append("too early to tell the end")
+        parts.append(self._end(samples, speed, wall))
         silent = now - self._seen[-1][0]
         if silent > _SILENCE:
             parts.append(f"nothing new for {duration(silent)}")
         return " · ".join(parts)
+
+    def _end(self, samples: int, speed: float, wall: datetime) -> str:
+        """When it should be over, as a range."""
+        if self.outlook is None or not speed > 0 or not self.outlook.high < inf:
+            return "too early to tell the end"
+        low, high = (max(0.0, end - samples) / speed for end in (self.outlook.low, self.outlook.high))
+        between = dict.fromkeys((duration(low), duration(high)))
+        until = dict.fromkeys((_moment(wall, low), _moment(wall, high)))
+        return f"{' to '.join(between)} left, until {' to '.join(until)}"
 
     def calls_per_second(self, now: float, age: float | None) -> float:
         """Simulator calls a second: as seen, or on average since the study began."""

@@ -82,7 +82,7 @@ class LivePage:
         if version != self._version:
             account = read_source(self._path, self._name)
             assert isinstance(account, Account)
-            self._clock.forecast = account.forecast
+            self._clock.outlook = account.outlook
             part = describe_study(account, bounds=False)
             self._text = render(title=study_title(account), study=part, live=version)
         self._version, self._head = version, head

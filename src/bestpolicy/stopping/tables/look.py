@@ -484,16 +484,23 @@ class Look:
             return inf
         if exact and gains.max() <= 0:
             return 0.0
-        ends = np.zeros(chain.size)
-        values, extra = ends, np.zeros(len(gains))
-        for _ in range(4):
-            values = chain.optimal(self.seen, gains + chain.step * extra, ends, values)
-            extra = self.shift(values)
+        # Z may be as large as one likes. If it is far below its top somewhere, pairs pay for what may lead to the top
+        # unseen, and what is gained by its being low may be lost again: it is tried with several floors.
+        values = chain.optimal(self.seen, gains, np.zeros(chain.size))
+        floors = {-inf, min(float(values.min()), 0.0) / 2, 0.0} if template.any() else {-inf}
+        return min(self._above(gains, template, values, floor) for floor in sorted(floors))
+
+    def _above(self, gains: FloatArray, template: FloatArray, values: FloatArray, floor: float) -> float:
+        """Step 6 for one Z, which is nowhere below the floor; `values` is where the search for it begins."""
+        chain, ends = self.chain, np.zeros(self.chain.size)
+        for _ in range(3):
+            extra = self.shift(np.maximum(values, floor))
+            values = chain.optimal(self.seen, gains + chain.step * extra, ends, values, floor=floor)
         bound = inf
         for _ in range(4):
             needed = chain.best(gains + chain.step * (self.seen @ values + self.shift(values)))
             room = _ROOM * float(np.abs(needed).max()) + 64 * EPS * self.longest
             short = max(float((needed - values)[chain.live].max()), 0.0) + room
             bound = min(bound, chain.worth(template + values + short * chain.longest))
-            values = needed
+            values[chain.live] = np.maximum(needed[chain.live], floor)
         return max(bound, 0.0) * (1 + _ROOM)

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy as np
 from scipy.linalg import lapack
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array, csr_array, diags_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
 from bestpolicy._numerics.reproducible import one_thread
@@ -292,13 +293,19 @@ class Chain:
     @one_thread()
     def evaluate(self, kernel: Matrix, policy: IntArray, gains: FloatArray, ends: FloatArray) -> FloatArray:
         """Value (N,) of a policy (one pair a live state) with these gains (M,) and values of ends."""
-        rows = kernel[policy]
-        values, given = np.array(ends), gains[policy] + self.step * (rows @ self._only_ends(ends))
         if len(policy) <= _SMALL:
-            system = np.eye(len(policy)) - self.step * rows[:, self.live].toarray()
-            values[self.live] = np.linalg.solve(system, given)
-        else:
-            values[self.live] = Solver(self, kernel, policy).solve(given)[0]
+            return self._solve(kernel[policy], gains[policy], ends)
+        values = np.array(ends)
+        given = gains[policy] + self.step * (kernel[policy] @ self._only_ends(ends))
+        values[self.live] = Solver(self, kernel, policy).solve(given)[0]
+        return values
+
+    @one_thread()
+    def _solve(self, rows: Matrix, gains: FloatArray, ends: FloatArray) -> FloatArray:
+        """Value (N,) if these rows (n, N) and gains (n,) belong to the live states."""
+        system = np.eye(len(gains)) - self.step * rows[:, self.live].toarray()
+        values = np.array(ends)
+        values[self.live] = np.linalg.solve(system, gains + self.step * (rows @ self._only_ends(ends)))
         return values
 
     def _only_ends(self, values: FloatArray) -> FloatArray:
@@ -307,11 +314,18 @@ class Chain:
         return kept
 
     def optimal(
-        self, kernel: Matrix, gains: FloatArray, ends: FloatArray, start: FloatArray | None = None, rounds: int = 100
+        self,
+        kernel: Matrix,
+        gains: FloatArray,
+        ends: FloatArray,
+        start: FloatArray | None = None,
+        rounds: int = 100,
+        floor: float = -inf,
     ) -> FloatArray:
         """Largest value (N,) with these gains (M,): policy iteration, with sweeps in place of solves if large.
 
-        It is accurate enough to plan with; who needs a bound checks what it needs.
+        Wherever it is better one may stop, which is worth `floor`. The answer is accurate enough to plan with; who
+        needs a bound checks what it needs.
         """
         values = np.array(ends) if start is None else np.array(start)
         if start is not None:
@@ -322,17 +336,20 @@ class Chain:
         before: IntArray | None = None
         for _ in range(rounds):
             q = gains + self.step * (kernel @ values)
-            policy = self.greedy(q, scale)
-            better = self.best(q)
-            moved = float(np.abs(better[self.live] - values[self.live]).max())
-            values[self.live] = better[self.live]
-            if moved <= 1e-9 * scale or (before is not None and (policy == before).all() and len(policy) <= _SMALL):
+            policy, better = self.greedy(q, scale), np.maximum(self.best(q)[self.live], floor)
+            moved = float(np.abs(better - values[self.live]).max())
+            values[self.live] = better
+            stopped = better <= floor
+            choice = np.where(stopped, -1, policy)
+            if moved <= 1e-9 * scale or (before is not None and (choice == before).all() and len(policy) <= _SMALL):
                 break
-            before = policy
+            before, rows = choice, kernel[policy]
+            if stopped.any():
+                rows = csr_array(diags_array(1.0 - stopped) @ rows)
+            fixed = np.where(stopped, max(floor, -1e300), gains[policy])
             if len(policy) <= _SMALL:
-                values = self.evaluate(kernel, policy, gains, ends)
+                values = self._solve(rows, fixed, ends)
             else:
-                rows, fixed = kernel[policy], gains[policy]
                 for _ in range(_SWEEPS):
                     values[self.live] = fixed + self.step * (rows @ values)
         return values

@@ -26,9 +26,10 @@ is true for any c⁰, b⁰, m⁰ ≥ 0, and no event is needed for it.
 
 *Rounding.* Systems are solved with known errors (`solve`), which are added: a direction is off by at most twice the
 error in each entry, so √(Σ y²c⁰) by twice the error times √(Σ c⁰), and so on. The pass is in single precision, whose
-unit is u = 2⁻²⁴. A column of numbers of at most t is off by ut once it is rounded; g p̃_k times it, m terms, by (m + 2)ut
-more; a difference and its size or square by a factor 1 + 3u; a sum of at most w products of non-negative numbers, one
-of them rounded before, by a factor 1 + (w + 2)u, in whatever order it is taken.
+unit is u = 2⁻²⁴. A column of numbers of at most t is off by ut once it is rounded; g p̃_k times it, m terms, by
+(m + 2)ut more; a difference and its size or square by a factor 1 + 3u; a sum of at most w products of non-negative
+numbers, one of them rounded before, by a factor 1 + (w + 2)u, in whatever order it is taken. Weights are divided by
+the largest one first, so what is too small for single precision is lost in what is added anyway.
 """
 
 from __future__ import annotations
@@ -207,13 +208,15 @@ class Sums:
         left, right = keys // chain.size, keys % chain.size
         sizes, count = (chain.size, len(keys), len(chain.state)), len(lag.policy)
         squares, largest, absolute = ([np.zeros(size) for size in sizes] for _ in range(3))
+        given_weights = sums, reach, expected
+        scales = [float(each.max(initial=0.0)) or 1.0 for each in given_weights]
         tops, top, off = np.zeros(count), np.zeros(chain.size), 0.0
         kernel = csr_array(((chain.step * past.data).astype(_SINGLE), past.indices, past.indptr), shape=past.shape)
         block_of = np.searchsorted(chain.blocks, np.arange(chain.size), side="right") - 1
         accuracy = max(_INFLATED / (solver.longest * count**0.5), ROUGH)
         for begin in range(0, count, _COLUMNS):
             index = np.arange(begin, min(begin + _COLUMNS, count))
-            weights = [each[index].astype(_SINGLE) for each in (sums, reach, expected)]
+            weights = [(each[index] / scale).astype(_SINGLE) for each, scale in zip(given_weights, scales, strict=True)]
             given = np.zeros((count, len(index)))
             given[index, np.arange(len(index))] = 1.0
             solved, error = solver.solve(given, accuracy)
@@ -221,7 +224,7 @@ class Sums:
             top[chain.live] = np.maximum(top[chain.live], (solved * reach[index]).max(1))
             columns = np.zeros((chain.size, len(index)), _SINGLE)
             columns[chain.live] = solved
-            hub = np.add.reduceat(lag.hub.astype(_SINGLE)[:, None] * columns, chain.blocks)
+            hub = np.add.reduceat(lag.hub[:, None] * columns, chain.blocks).astype(_SINGLE)
             moved = kernel @ columns
             pieces = (
                 (columns, None, hub, block_of),
@@ -239,12 +242,12 @@ class Sums:
         unit, terms = 2.0**-24, int(np.diff(past.indptr).max()) + 8
         off = 2 * off + 2 * unit * terms * float(tops.max())
         whole = 1 + (_COLUMNS + 8) * unit
-        largest[1] = np.maximum(top[left], top[right])
+        largest[1] = np.maximum(top[left], top[right]) / scales[1]
         return cls(
             keys, expected, reach, sums, tops,
-            [(np.sqrt(each) * whole + off * np.sqrt(expected.sum())) ** 2 for each in squares],
-            [each * whole + off * float(reach.max(initial=0.0)) for each in largest],
-            [each * whole + off * float(sums.sum()) for each in absolute],
+            [(np.sqrt(scales[2] * each) * whole + off * np.sqrt(expected.sum())) ** 2 for each in squares],
+            [scales[1] * (each * whole + off) for each in largest],
+            [scales[0] * each * whole + off * float(sums.sum()) for each in absolute],
         )  # fmt: skip
 
     @staticmethod

@@ -150,7 +150,8 @@ def _size(values: FloatArray) -> float:
 
 def _largest(values: FloatArray) -> FloatArray:
     """Largest size in each column."""
-    return np.maximum(values.max(axis=0), -values.min(axis=0))
+    sizes: FloatArray = np.maximum(values.max(axis=0), -values.min(axis=0))
+    return sizes
 
 
 def _band(rows: Matrix) -> int:
