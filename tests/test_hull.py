@@ -391,3 +391,10 @@ def test_epsilon_grows_with_the_misfit(saved):
     assert result.epsilon_at(0.0) == result.epsilon
     assert result.epsilon_at(0.01) == pytest.approx(result.epsilon + 2 * 0.01 / (1 - 0.8))
     assert len(ORDERS) == result.policy.problem.actions
+
+
+def test_pages_say_that_they_are_about_listed_states(saved):
+    folder, result = saved
+    for source in (result, folder / "run.db", folder / "certificate.json"):
+        with pytest.raises(bp.InvalidInput, match="pages are about states that are listed"):
+            bp.report.report_page(source)

@@ -19,7 +19,7 @@ from bestpolicy.pictures.labels import Labels
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Tally
-from bestpolicy.study import Outcome, Result
+from bestpolicy.study import FeatureResult, Outcome, Result
 from bestpolicy.study.forecast import Outlook, stored_outlook
 from bestpolicy.study.linearity import Linearity
 from bestpolicy.study.result import FINAL
@@ -124,11 +124,20 @@ class Account:
         return self.model or self.labels.environment or self.name
 
 
+def _require_listed(listed: bool) -> None:
+    if not listed:
+        raise InvalidInput(
+            "pages are about states that are listed. Of others print the result, verify its certificate, or draw "
+            "result.policy(states) and result.values(states) yourself."
+        )
+
+
 def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account:
     """Read a study from a file of studies; it may still be running."""
     with Store(path) as store:
         record = store.read(store.find(name))
         attempts = store.attempts(record.fingerprint)
+    _require_listed(record.is_listed)
     problem, trace, own = record.problem, record.trace, record.own_data
     parts = [tally for _, _, tally in record.told()]
     result = record.result or {}
@@ -161,6 +170,7 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
 
 def from_result(result: Result, model: str = "") -> Account:
     """Take a result from memory."""
+    _require_listed(not isinstance(result, FeatureResult))
     origin = result.origin
     if origin is None:
         raise InvalidInput("this result does not say where it comes from, so there is nothing to report on it.")
@@ -196,6 +206,7 @@ def from_certificate(text: str, path: str) -> Account:
     document = parse(text)
     verification = verify_text(text)
     claim, run, stated = document.child("claim"), document.child("run"), document.child("problem")
+    _require_listed(not stated.has("description"))
     features = stated.array("features", "f", (None, None, None))
     problem = Problem(
         features,

@@ -149,7 +149,7 @@ def _interval(outcomes: FloatArray, most: float, level: float) -> tuple[float, f
         if wealth(outside, side) < level:
             ends.append(trivial)
             continue
-        for _ in range(60):  # `outside` always has enough wealth
+        for _ in range(32):  # `outside` always has enough wealth
             middle = 0.5 * (inside + outside)
             inside, outside = (inside, middle) if wealth(middle, side) >= level else (middle, outside)
         ends.append(outside)
