@@ -2,9 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test bench bench-samples bench-compare bench-forward bench-scaling bench-sparse studies attack docs lock clean
+.PHONY: run test bench bench-samples bench-compare bench-forward bench-huge bench-scaling bench-sparse studies attack docs lock clean
 
-run: .venv/run.stamp  ## gss and tight on the built-in instances; results/ gets tables and a page
+run: .venv/run.stamp  ## the default algorithm and gss on the built-in instances; results/ gets tables and a page
 	$(BIN)/bestpolicy demo --output results
 
 test: .venv/test.stamp  ## ruff, mypy --strict and pytest
@@ -16,7 +16,7 @@ test: .venv/test.stamp  ## ruff, mypy --strict and pytest
 bench: .venv/test.stamp  ## speed, against peers and limits; fails if one is missed
 	$(BIN)/python -m benchmarks
 
-bench-samples: .venv/test.stamp  ## samples of gss, tight and adaptive against the lower bound
+bench-samples: .venv/test.stamp  ## samples of sharp, adaptive and tight against the lower bound
 	$(BIN)/python -m benchmarks.samples
 
 bench-compare: .venv/test.stamp  ## samples of every algorithm on the same instances, beside reference figures
@@ -24,6 +24,9 @@ bench-compare: .venv/test.stamp  ## samples of every algorithm on the same insta
 
 bench-forward: .venv/test.stamp  ## episodes of every algorithm that follows policies, beside reference figures
 	$(BIN)/python -m benchmarks.forward
+
+bench-huge: .venv/test.stamp  ## samples and time where states cannot be listed, beside reference figures
+	$(BIN)/python -m benchmarks.huge
 
 bench-scaling: .venv/test.stamp  ## samples of gss and tight against the exponents of the paper's theorems
 	$(BIN)/python -m benchmarks.scaling

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from benchmarks import timing
 
-NAMES = ("identify", "simulators", "tells", "checks", "planning", "design", "growth")
+NAMES = ("identify", "simulators", "tells", "checks", "planning", "design", "growth", "forecasts")
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ FAMILIES = {"simplex": bp.instances.simplex, "ball": bp.instances.ball}
 def look_times(mdp: bp.LinearMDP, algorithm: Tight, most: int = 10_000) -> list[float]:
     """Processor time of the first looks of a run."""
     simulator, found = bp.ExactSimulator(mdp), []
-    study = bp.Study(mdp.problem, epsilon=0.1, delta=0.05, algorithm=algorithm, seed=0)
+    study = bp.Study(mdp.problem, epsilon=0.1, delta=0.05, algorithm=algorithm, seed=0, linearity=0)
     while not study.done and len(found) < most:
         for query in study.ask():
             tally = simulator.sample(query.pulls, query.rng())

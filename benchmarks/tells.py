@@ -84,7 +84,7 @@ def tell_into_memory(problem: bp.Problem, simulator: bp.ExactSimulator, count: i
     """Tell a study the same small tally again and again."""
     pulls = bp.Pulls(problem.pairs[:4], np.ones((1, 4), np.int64))
     tally = simulator.sample(pulls, np.random.default_rng(0))
-    study = bp.Study(problem, epsilon=0.1, delta=0.1, seed=0, algorithm=Fidgety(requests=count))
+    study = bp.Study(problem, epsilon=0.1, delta=0.1, seed=0, algorithm=Fidgety(requests=count), linearity=0)
     while not study.done:
         for query in study.ask():
             study.tell(query, bp.Tally(tally.pairs, tally.next_counts, tally.next_rewards, tally.squared_rewards))
@@ -92,7 +92,7 @@ def tell_into_memory(problem: bp.Problem, simulator: bp.ExactSimulator, count: i
 
 def driving_seconds(problem: bp.Problem, simulator: bp.ExactSimulator, count: int) -> float:
     """Return the processor time of a driven run without that of the simulator."""
-    study = bp.Study(problem, epsilon=0.1, delta=0.1, seed=0, algorithm=Fidgety(requests=count))
+    study = bp.Study(problem, epsilon=0.1, delta=0.1, seed=0, algorithm=Fidgety(requests=count), linearity=0)
     started = CLOCK()
     with clocked(CLOCK, bp.ExactSimulator, "sample") as simulating:
         bp.drive(study, simulator)
@@ -114,6 +114,7 @@ def slow_run(problem: bp.Problem) -> tuple[float, float]:
             seed=0,
             algorithm=Fidgety(requests=CALLS // PER_QUERY, pulls=PER_QUERY // 4),
             store=Path(folder) / "run.db",
+            linearity=0,
         )
         started = time.perf_counter()
         bp.drive(study, bp.CallableSimulator(problem, slow, vectorized=True))

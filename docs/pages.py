@@ -33,9 +33,31 @@ def write_all(source: Path) -> None:
         folder.mkdir(parents=True)
     (reference / "command-line.md").write_text(command_line())
     (reference / "algorithms.md").write_text(algorithms())
+    (reference / "changelog.md").write_text(changelog())
     with ThreadPoolExecutor(2) as pool:
         for path, page in pool.map(lambda path: (path, example(path, gallery)), sorted(EXAMPLES.glob("*.py"))):
             (gallery / f"{path.stem}.md").write_text(page)
+    (gallery / "cards.txt").write_text(cards(gallery))
+
+
+def changelog() -> str:
+    """Return the changelog with links that hold on the site."""
+    return (EXAMPLES.parent / "CHANGELOG.md").read_text().replace("](docs/", "](../../")
+
+
+def cards(folder: Path) -> str:
+    """Return the table of contents of the gallery: pictures first, where there are any."""
+    with_pictures, others = [], []
+    for path in sorted(EXAMPLES.glob("*.py")):
+        title, _ = heading(ast.get_docstring(ast.parse(path.read_text())) or path.stem)
+        link = f"generated/{path.stem}.md"
+        picture = next(iter(sorted(folder.glob(f"{path.stem}-*.svg"))), None)
+        if picture is None:
+            others.append(f"- [{title}]({link})")
+        else:
+            with_pictures.append(f"[![{title}](generated/{picture.name})]({link})\n\n[{title}]({link})")
+    drawn = "\n\n</div><div>\n\n".join(with_pictures)
+    return f'<div class="gallery"><div>\n\n{drawn}\n\n</div></div>\n\n' + "\n".join(others) + "\n"
 
 
 def example(path: Path, folder: Path) -> str:
@@ -45,7 +67,7 @@ def example(path: Path, folder: Path) -> str:
     body = code.split('"""', 2)[2].strip() if code.startswith('"""') else code
     with tempfile.TemporaryDirectory() as work:
         done = subprocess.run(
-            [sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=False, cwd=work
+            [sys.executable, str(path)], capture_output=True, text=True, timeout=900, check=False, cwd=work
         )
         if done.returncode:
             raise RuntimeError(f"{path.name} failed:\n{done.stderr}")
@@ -108,6 +130,14 @@ def readable_docstring(app: Any, what: str, name: str, obj: Any, options: Any, l
     underlines = (i for i in range(1, len(lines)) if re.fullmatch(r"-{3,}", lines[i].strip()))
     sections = next(underlines, len(lines) + 1) - 1  # numpydoc's, in which indentation has a meaning
     lines[:] = [*_as_rst(lines[:sections]), *map(_without_bars, lines[sections:])]
+
+
+def readable_signature(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Print names of types as they are written: a union would show how Sphinx keeps them."""
+    plain = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
+    return signature and plain.sub(r"\1", signature), returns and plain.sub(r"\1", returns)
 
 
 def _as_rst(lines: list[str]) -> Iterator[str]:

@@ -23,3 +23,4 @@ result = bp.identify(
 )  # fmt: skip
 print(result)
 result.save("certificate.json")
+result.plot().savefig("policy.svg")

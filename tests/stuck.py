@@ -18,7 +18,7 @@ import bestpolicy as bp
 from tests.models import near_tie
 
 MDP = near_tie(0.3)
-SETTINGS = {"epsilon": 0.6, "delta": 0.1, "seed": 2, "calls_per_query": 50}
+SETTINGS = {"epsilon": 0.6, "delta": 0.1, "algorithm": "gss", "seed": 2, "calls_per_query": 50}
 
 
 class Stuck(bp.ExactSimulator):

@@ -53,6 +53,33 @@ def folder(tmp_path_factory) -> Path:
     return path
 
 
+CHARTS = {
+    "grid": ([(i, j) for i in range(3) for j in range(3)], ["up", "down", "left", "right"], None),
+    "queues": ([(i, j) for i in range(4) for j in range(2)], ["serve the first", "serve the second"], None),
+    "slices": ([(i, j, k) for i in range(3) for j in range(2) for k in range(2)], [0, 5, 10], None),
+    "stock": (list(range(6)), [0, 5, 10], None),
+    "season": ([f"stock {i}" for i in range(4)], [0, 1, 2], 3),
+    "words": (["good", "worn", "broken"], ["run", "repair"], None),
+}
+
+
+@pytest.fixture(scope="module")
+def charts(tmp_path_factory) -> Path:
+    """Pages of policies of every kind of states."""
+    path = tmp_path_factory.mktemp("charts")
+    for name, (states, actions, horizon) in CHARTS.items():
+
+        def step(state, action, rng, states=states):
+            return float(rng.random() < 0.5), states[int(rng.integers(len(states)))]
+
+        simulator = bp.NamedSimulator(
+            step, states=states, actions=actions, discount=None if horizon else 0.5, horizon=horizon
+        )
+        result = bp.identify(simulator, epsilon=0.1, delta=0.1, algorithm="tight", seed=0, max_samples=300)
+        report.write_report(result, path / f"{name}.html", bounds=False)
+    return path
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[webdriver.Chrome]:
     """One browser for all tests; its logs tell of every request and of every word on its console."""
@@ -201,6 +228,26 @@ def test_it_looks_like_something_and_does_not_scroll_sideways(browser, folder, n
     assert different.any(axis=1).mean() > 0.1  # over the whole page, not one line of it
 
 
+@pytest.mark.parametrize("name", CHARTS)
+def test_charts_fit_a_phone_and_can_be_read_there(browser, charts, name):
+    show(browser, 390, "light")
+    browser.get((charts / f"{name}.html").as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    wide, small, outside = browser.execute_script("""
+        const texts = [...document.querySelectorAll('svg text')].filter(t => t.textContent.trim());
+        const place = (t) => [t.getBoundingClientRect(), t.ownerSVGElement.getBoundingClientRect()];
+        return [
+          [...document.querySelectorAll('figure svg')].filter(s => s.getBoundingClientRect().right > 390).length,
+          texts.filter(t => parseFloat(getComputedStyle(t).fontSize) * t.ownerSVGElement.getScreenCTM().a < 5.5)
+            .map(t => t.textContent),
+          texts.filter(t => { const [own, all] = place(t);
+            return own.left < all.left - 2 || own.right > all.right + 2; }).map(t => t.textContent),
+        ]""")
+    assert wide == 0
+    assert small == []  # pixels of a phone, of which three or so are one
+    assert outside == []
+
+
 def test_text_in_pictures_has_the_colour_of_the_page_and_stays_inside(browser, folder):
     show(browser, 1000, "dark")
     browser.get((folder / "study.html").as_uri())
@@ -261,15 +308,24 @@ def test_a_live_page_follows_the_run(browser, tmp_path):
         try:
             browser.get(server.url)
             assert "has just begun" in browser.find_element(By.TAG_NAME, "h1").text
+            wait(browser, lambda b: b.find_element(By.CSS_SELECTOR, ".live").text.startswith("Begun "))
+            browser.execute_script("window.since = 'the page was opened'")
             study = bp.Study.resume(path)
             advance(study, 5)
             samples = str(study.samples)
             wait(browser, lambda b: fact(b, "Simulator calls") == samples)
             assert len(column(browser, ".checks", 0)) == len(study.checks)
             browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+            browser.execute_script("document.querySelector('.checks th button').click()")
             study.stop()
             wait(browser, lambda b: b.find_element(By.CSS_SELECTOR, ".state").text == "interrupted")
             assert browser.execute_script("return [...document.querySelectorAll('details')].every(d => d.open)")
+            wait(browser, lambda b: b.find_element(By.CSS_SELECTOR, ".live").text.startswith("The run is over."))
+            sorted_by = browser.find_elements(By.CSS_SELECTOR, ".checks th[aria-sort]")
+            assert [head.get_attribute("aria-sort") for head in sorted_by] == ["ascending"]
+            show(browser, 390, "light")
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+            assert browser.execute_script("return window.since") == "the page was opened"  # it was never loaded anew
             assert {url.split("/")[2] for url in requests(browser) if url.startswith("http")} == {
                 server.url.split("/")[2]
             }

@@ -154,7 +154,7 @@ def test_anytime_certificates_and_their_absence(tmp_path):
     assert verify(tmp_path / "anytime.json").epsilon == partial.epsilon
     for nothing in (
         identified(DISCOUNTED, "gss", max_samples=1000),
-        bp.Study(DISCOUNTED.problem, epsilon=0.1, delta=0.1).result(),
+        bp.Study(DISCOUNTED.problem, epsilon=0.1, delta=0.1, algorithm="gss").result(),
     ):
         with pytest.raises(InvalidInput, match=r"nothing is certified yet.*larger"):
             nothing.save(tmp_path / "none.json")
@@ -163,7 +163,7 @@ def test_anytime_certificates_and_their_absence(tmp_path):
 
 def test_nothing_to_choose():
     problem = bp.Problem(np.repeat(np.eye(2)[:, None], 2, axis=1), discount=0.5)
-    result = bp.Study(problem, epsilon=0.0, delta=0.1).result()
+    result = bp.Study(problem, epsilon=0.0, delta=0.1, algorithm="gss").result()
     found = verdict_on(make_certificate(result))
     assert found.valid
     assert "no state has two distinct actions" in str(found)
@@ -185,7 +185,7 @@ def test_samples_from_elsewhere_and_warnings_are_told():
     simulator = bp.ExactSimulator(DISCOUNTED)
     pulls = bp.Pulls(DISCOUNTED.problem.pairs, np.full((1, 8), 100_000))
     own = simulator.sample(pulls, np.random.default_rng(0))
-    study = bp.Study(DISCOUNTED.problem, epsilon=0.3, delta=0.1, seed=1, own_data=own)
+    study = bp.Study(DISCOUNTED.problem, epsilon=0.3, delta=0.1, algorithm="gss", seed=1, own_data=own)
     result = replace(bp.drive(study, simulator), warnings=("the data are not linear",))
     found = verdict_on(make_certificate(result))
     assert found.valid

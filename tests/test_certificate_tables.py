@@ -200,7 +200,7 @@ def test_no_function_proves_too_much_where_ends_come_early(monkeypatch):
     lag = make_lag(problem, rng, policy=bad_policy(problem), past=200, planned=1000)
     fresh = problem.sample(10 * lag.unit, rng)
     usual = verified(problem, lag, fresh, 10, 0.0).recomputed_epsilon
-    far_off = lambda self, gains, values: self.process.spread(np.full(1, 9.0))  # noqa: E731
+    far_off = lambda self, gains, values, floor=0.0: self.process.spread(np.full(1, 9.0))  # noqa: E731
     monkeypatch.setattr(checker.Look, "_optimal", far_off)
     assert verified(problem, lag, fresh, 10, 0.0).recomputed_epsilon >= 0.999 * usual > 0
 

@@ -59,7 +59,9 @@ def assert_one_error_line(done: subprocess.CompletedProcess[str], *words: str) -
 
 
 def test_identify_prints_one_json_object():
-    done = run_installed("identify", "two-state", "--epsilon", 0.1, "--delta", 0.05, "--seed", 7, "--json")
+    done = run_installed(
+        "identify", "two-state", "--epsilon", 0.1, "--delta", 0.05, "--algorithm", "gss", "--seed", 7, "--json"
+    )
     assert done.returncode == 0
     assert done.stderr == ""
     answer = json.loads(done.stdout)
@@ -68,14 +70,18 @@ def test_identify_prints_one_json_object():
     assert (answer["algorithm"], answer["model"], answer["seed"]) == ("gss", "two-state", 7)
     assert answer["certified"] is True
     assert bp.instances.load("two-state").loss(answer["policy"]) <= 0.1
-    again = json.loads(run("identify", "two-state", "--epsilon", 0.1, "--delta", 0.05, "--seed", 7, "--json").stdout)
+    again = json.loads(
+        run(
+            "identify", "two-state", "--epsilon", 0.1, "--delta", 0.05, "--algorithm", "gss", "--seed", 7, "--json"
+        ).stdout
+    )
     assert {k: v for k, v in answer.items() if k != "seconds"} == {k: v for k, v in again.items() if k != "seconds"}
 
 
 def test_identify_for_people(tmp_path):
     mdp = random_mdp(2, states=3, actions=2, dimension=3, horizon=2)
     mdp.save(tmp_path / "mine.npz")
-    done = run("identify", tmp_path / "mine.npz", "--epsilon", 0.5, "--delta", 0.1, "--seed", 0)
+    done = run("identify", tmp_path / "mine.npz", "--epsilon", 0.5, "--delta", 0.1, "--algorithm", "gss", "--seed", 0)
     assert done.returncode == 0
     for word in (
         "certified",
@@ -88,7 +94,19 @@ def test_identify_for_people(tmp_path):
 
 
 def test_a_spent_budget_exits_with_3_and_was_predicted():
-    done = run("identify", "riverswim", "--epsilon", 0.01, "--delta", 0.05, "--max-samples", "1e6", "--json")
+    done = run(
+        "identify",
+        "riverswim",
+        "--epsilon",
+        0.01,
+        "--delta",
+        0.05,
+        "--algorithm",
+        "gss",
+        "--max-samples",
+        "1e6",
+        "--json",
+    )
     assert done.returncode == 3
     answer = json.loads(done.stdout)
     assert answer["outcome"] == "sample budget spent"
@@ -100,7 +118,19 @@ def test_a_spent_budget_exits_with_3_and_was_predicted():
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     random_mdp(0, states=1500, actions=4, dimension=8).save(tmp_path / "large.npz")
     store = tmp_path / "run.db"
-    arguments = ["identify", str(tmp_path / "large.npz"), "--epsilon", "0", "--delta", "0.1", "--json", "--seed", "1"]
+    arguments = [
+        "identify",
+        str(tmp_path / "large.npz"),
+        "--epsilon",
+        "0",
+        "--delta",
+        "0.1",
+        "--json",
+        "--seed",
+        "1",
+        "--algorithm",
+        "gss",
+    ]
     process = subprocess.Popen(
         [*COMMAND, *arguments, "--store", str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -191,7 +221,20 @@ def test_a_study_that_has_ended_is_answered_from_its_file(tmp_path):
 def test_a_file_that_takes_long_to_read_says_so(tmp_path, monkeypatch):
     store = tmp_path / "run.db"
     run(
-        "identify", "two-state", "--epsilon", 0.01, "--delta", 0.1, "--seed", 1, "--store", store, "--max-samples", 1000
+        "identify",
+        "two-state",
+        "--epsilon",
+        0.01,
+        "--delta",
+        0.1,
+        "--algorithm",
+        "gss",
+        "--seed",
+        1,
+        "--store",
+        store,
+        "--max-samples",
+        1000,
     )
     monkeypatch.setattr("bestpolicy.cli.progress._PATIENCE", -1.0)
     done = run("resume", store, "--max-samples", 2000)
@@ -203,7 +246,7 @@ def test_a_file_that_takes_long_to_read_says_so(tmp_path, monkeypatch):
 
 def test_to_go_on_says_what_to_type(tmp_path):
     store, certificate = tmp_path / "my run.db", tmp_path / "certificate.json"
-    settings = ("--epsilon", 0.1, "--delta", 0.05, "--seed", 0, "--store", store)
+    settings = ("--epsilon", 0.1, "--delta", 0.05, "--algorithm", "gss", "--seed", 0, "--store", store)
     done = run("identify", "riverswim", *settings, "--max-samples", "1e6", "--certificate", certificate)
     assert done.returncode == 3
     assert f"Note: {certificate} was not written, because nothing is certified" in " ".join(done.stderr.split())
@@ -231,7 +274,7 @@ def test_a_certificate_that_cannot_be_written_loses_no_result():
 
 def test_studies_whose_simulator_is_not_known(tmp_path):
     store, mdp = tmp_path / "run.db", random_mdp(0)
-    bp.identify(bp.ExactSimulator(mdp), epsilon=0.5, delta=0.1, seed=0, max_samples=100, store=store)
+    bp.identify(bp.ExactSimulator(mdp), epsilon=0.5, delta=0.1, algorithm="gss", seed=0, max_samples=100, store=store)
     assert_one_error_line(run("resume", store, "--max-samples", 1000), "not written by", "Study.resume")
     mdp.save(tmp_path / "model.npz")
     settings = ("--epsilon", 0.5, "--delta", 0.1, "--store", store, "--name", "moved", "--max-samples", 100)
@@ -257,7 +300,7 @@ def _answers(store: Path) -> int:
 
 
 def test_a_resumed_run_is_the_uninterrupted_run(tmp_path):
-    arguments = ["riverswim", "--epsilon", "0.3", "--delta", "0.1", "--seed", "5", "--json"]
+    arguments = ["riverswim", "--epsilon", "0.3", "--delta", "0.1", "--algorithm", "gss", "--seed", "5", "--json"]
     whole = json.loads(run("identify", *arguments).stdout)
     store = tmp_path / "run.db"
     for budget in ("1e6", "1e8", "3e8"):
@@ -455,7 +498,7 @@ def test_bounds_for_people_and_programs(tmp_path):
     assert answer["predicted"]["gss"] > answer["samples_lower_bound"]
     picture = tmp_path / "closest.svg"
     limits = ("--tolerance", 0.5, "--max-seconds", 600)
-    text = run("bounds", "simplex-episodic", "--epsilon", 0.1, "--delta", 0.1, "--figure", picture, *limits)
+    text = run("bounds", "universal-episodic", "--epsilon", 0, "--delta", 0.1, "--figure", picture, *limits)
     assert text.returncode == 0
     assert "any algorithm, at least" in text.stdout
     assert "any that samples in rounds, at least" in text.stdout
@@ -481,14 +524,16 @@ def test_a_certificate_from_the_command_line(tmp_path):
 def test_demo_writes_its_table(tmp_path, monkeypatch):
     shown = sys.modules["bestpolicy.cli.demo"]
     assert set(shown.INSTANCES) <= {instance.name for instance in bp.instances.catalogue()}  # test_gss.py runs all
-    monkeypatch.setattr(shown, "INSTANCES", ("simplex", "universal", "ball-episodic", "universal-episodic"))
+    monkeypatch.setattr(shown, "INSTANCES", ("universal", "riverswim-episodic"))
     monkeypatch.setattr(shown, "write_page", lambda *_: None)  # has a test of its own
     monkeypatch.setattr(shown, "_BOUND_SECONDS", 0.01)
     done = run("demo", "--output", tmp_path / "results")
     assert done.returncode == 0
     rows = json.loads((tmp_path / "results" / "demo.json").read_text())
     assert all(row["certified"] and row["true_loss"] <= row["asked_epsilon"] for row in rows)
-    assert all(0.8 < row["samples_over_formula"] < 1.6 for row in rows)
+    assert all(row["paper_certified"] and row["paper_loss"] <= row["asked_epsilon"] for row in rows)
+    assert all(0.8 < row["paper_samples_over_formula"] < 1.6 for row in rows)
+    assert all(row["samples"] < row["paper_samples"] / 100 for row in rows)
     with open(tmp_path / "results" / "demo.csv") as file:
         assert [row["instance"] for row in csv.DictReader(file)] == [row["instance"] for row in rows]
 

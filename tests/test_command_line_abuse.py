@@ -180,7 +180,7 @@ def test_odd_but_lawful_commands_go_through(folder):
         {"executor": 3},
         {"calls_per_query": 0},
         {"query_seconds": 0},
-        {"diagnose": 0},
+        {"linearity": 1},
         {"progress": 3},
         {"own_data": 3},
         {"seed": -1},

@@ -185,3 +185,21 @@ def test_the_reference_has_every_public_name():
     reference = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     documented = set(re.findall(r"^\.\. auto(?:class|function|exception|module):: bestpolicy\.(\w+)", reference, re.M))
     assert documented >= set(bp.__all__) - {"__version__"}
+
+
+def test_the_bibliography_has_what_the_paper_map_names():
+    cited = (DOCS / "paper-map.md").read_text().split("## The systems that the paper cites")[1]
+    keys = set(re.findall(r"^\| (\w[\w-]*\d\w*|[A-Z]\w+) \|", cited, re.M))
+    keys |= set(re.findall(r"\b(\w+\d{4}\w*)\b", cited.split("Cited for a theorem")[1]))
+    assert len(keys) > 25
+    bibliography = (DOCS / "bibliography.md").read_text()
+    assert [key for key in sorted(keys) if not re.search(rf"[\[ ]{re.escape(key)}[\],]", bibliography)] == []
+
+
+def test_the_front_page_has_the_lines_of_the_readme():
+    """Whoever reads one of them has read the other: a simulator, a call, a claim."""
+    front, readme = ((DOCS / name).read_text() for name in ("index.md", "../README.md"))
+    program = next(block.code for block in blocks_of(front) if block.kind == "python")
+    simulator = program.split("result = ")[0]
+    assert simulator.strip() in readme
+    assert len([line for line in program.splitlines() if line.strip()]) <= 12

@@ -192,7 +192,7 @@ def test_a_simulator_of_ones_own_is_not_asked_either():
 
     check_generative_model(Own())
     with ThreadPoolExecutor(1) as executor:
-        result = bp.identify(Own(), epsilon=15, delta=0.1, algorithm="tight", seed=0, executor=executor, diagnose=10)
+        result = bp.identify(Own(), epsilon=15, delta=0.1, algorithm="tight", seed=0, executor=executor)
     assert result.certified
 
 

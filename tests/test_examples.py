@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from tests.examples import EXAMPLES, run_example
@@ -20,6 +22,30 @@ LONG = {"blackjack", "blackjack_reset"}  # what it simulates is compared with th
 def test_runs(name):
     _, printed = run_example(name)
     assert printed.strip()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_a_newcomer_writes_few_lines(path):
+    """From the simulator to the certificate, blank lines and what explains left out."""
+    if path.stem == "blackjack":  # the rules of a game, for many hands at once
+        return
+    tree = ast.parse(path.read_text())
+    explained = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node)
+        for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
+    }
+    lines = enumerate(path.read_text().splitlines(), start=1)
+    written = [line for number, line in lines if number not in explained and line.strip() and line.strip()[0] != "#"]
+    assert len(written) <= 25, len(written)
+
+
+def test_pictures_come_with_it():
+    known, printed = run_example("simpy_queue")
+    assert known["result"].certified
+    assert known["result"].action((0, 3)) == 1
+    assert "(3, 3): 0" in printed
 
 
 def test_the_lake_is_certified_by_few_episodes():

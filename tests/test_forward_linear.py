@@ -102,7 +102,7 @@ def fails(delta, factor, runs, monkeypatch):
 
 def test_the_bounds_hold_with_the_right_probability(monkeypatch):
     assert binomtest(fails(0.5, 1.0, 30, monkeypatch), 30, 0.5, alternative="greater").pvalue > 0.01
-    assert binomtest(fails(0.5, 0.2, 15, monkeypatch), 15, 0.5, alternative="greater").pvalue < 1e-3  # is noticed
+    assert binomtest(fails(0.5, 0.3, 25, monkeypatch), 25, 0.5, alternative="greater").pvalue < 1e-3  # is noticed
 
 
 def test_visits_without_an_outcome_leave_the_regression_out():

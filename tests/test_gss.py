@@ -18,7 +18,7 @@ NAMES = [instance.name for instance in bp.instances.catalogue()]
 def test_every_instance_is_solved_at_the_predicted_price(name):
     mdp = bp.instances.load(name)
     epsilon, delta = 0.04 * mdp.problem.value_limits[0], 0.1
-    result = bp.identify(bp.ExactSimulator(mdp), epsilon=epsilon, delta=delta, seed=11)
+    result = bp.identify(bp.ExactSimulator(mdp), epsilon=epsilon, delta=delta, algorithm="gss", seed=11)
     assert result.certified
     assert mdp.is_near_optimal(result.policy, epsilon)
     predicted = ALGORITHMS[result.algorithm]().predicted_samples(mdp.problem, mdp.gap, epsilon, delta)
@@ -29,7 +29,7 @@ def test_every_instance_is_solved_at_the_predicted_price(name):
 @pytest.mark.parametrize("name", ["two-state", "universal", "simplex-gap", "hard-discounted", "lock"])
 def test_epsilon_zero_finds_the_optimal_policy(name):
     mdp = bp.instances.load(name)
-    result = bp.identify(bp.ExactSimulator(mdp), epsilon=0, delta=0.05, seed=3)
+    result = bp.identify(bp.ExactSimulator(mdp), epsilon=0, delta=0.05, algorithm="gss", seed=3)
     assert result.certified
     assert result.epsilon == 0
     np.testing.assert_array_equal(result.policy, mdp.policy)
@@ -97,7 +97,7 @@ def test_forbidden_actions_are_never_simulated_nor_played():
             assert mdp.problem.mask.ravel()[pulls.pairs].all()
             return super().sample(pulls, rng)
 
-    result = bp.identify(Guarded(mdp), epsilon=0.1, delta=0.1, seed=0)
+    result = bp.identify(Guarded(mdp), epsilon=0.1, delta=0.1, algorithm="gss", seed=0)
     mdp.problem.stage_policy(result.policy)
 
 
@@ -107,7 +107,9 @@ def test_duplicated_features_and_useless_scales_do_not_matter():
     scale = np.array([1e-5, 1e5, 1.0, 30.0])
     features = np.concatenate([mdp.problem.features, mdp.problem.features[:, :1]], axis=1) * scale
     other = bp.LinearMDP(bp.Problem(features, discount=0.6), theta=mdp.theta[0] / scale, mu=mdp.mu[0] / scale)
-    first, second = (bp.identify(bp.ExactSimulator(m), epsilon=0.1, delta=0.1, seed=1) for m in (mdp, other))
+    first, second = (
+        bp.identify(bp.ExactSimulator(m), epsilon=0.1, delta=0.1, algorithm="gss", seed=1) for m in (mdp, other)
+    )
     assert second.certified
     assert other.is_near_optimal(second.policy, 0.1)
     assert 0.85 < second.samples / first.samples < 1.15

@@ -624,8 +624,8 @@ def test_epsilon_is_in_the_units_of_the_environment(toys):
     """The cliff's rewards span 100: asking for 10 asks for 0.1 of the normalised problem."""
     model = GymSimulator(toys["cliff"], discount=0.3)
     assert model.units.reward_scale == 100
-    result = bp.identify(model, epsilon=10.0, delta=0.1, seed=0, max_samples=10**5)
-    study = bp.Study(model.problem, epsilon=0.1, delta=0.1, seed=0, max_samples=10**5)
+    result = bp.identify(model, epsilon=10.0, delta=0.1, algorithm="gss", seed=0, max_samples=10**5)
+    study = bp.Study(model.problem, epsilon=0.1, delta=0.1, algorithm="gss", seed=0, max_samples=10**5)
     plain = bp.drive(study, bp.ExactSimulator(model.truth()))
     assert result.threshold == plain.threshold
     assert result.gap == pytest.approx(100 * study.checks[-1].gap, abs=5)
@@ -640,7 +640,7 @@ def test_without_gymnasium_there_is_a_remedy(monkeypatch):
 
 def test_a_certificate_names_the_states_and_actions_of_the_environment(gym, tmp_path):
     simulator = bp.GymSimulator(gym.make("FrozenLake-v1"), discount=0.5)
-    result = bp.identify(simulator, epsilon=0.3, delta=0.1, seed=0, store=tmp_path / "run.db")
+    result = bp.identify(simulator, epsilon=0.3, delta=0.1, algorithm="gss", seed=0, store=tmp_path / "run.db")
     result.save(tmp_path / "certificate.json")
     labels = json.loads((tmp_path / "certificate.json").read_text())["problem"]["labels"]
     assert labels["states"] == [*range(16), "the end"]
@@ -650,6 +650,6 @@ def test_a_certificate_names_the_states_and_actions_of_the_environment(gym, tmp_
 
 def test_a_policy_has_the_same_shape_from_identify_and_from_resume(gym, tmp_path):
     model = GymSimulator(gym.make("FrozenLake-v1"), discount=0.8)
-    result = bp.identify(model, epsilon=3.0, delta=0.1, seed=0, store=tmp_path / "run.db")
+    result = bp.identify(model, epsilon=3.0, delta=0.1, algorithm="gss", seed=0, store=tmp_path / "run.db")
     assert result.policy.shape == (16,)
     np.testing.assert_array_equal(bp.Study.resume(tmp_path / "run.db").result().policy, result.policy)

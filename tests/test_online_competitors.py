@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import comb, log, sqrt
 
@@ -146,6 +147,26 @@ def follow_constant(mdp: bp.LinearMDP, actions: tuple[int, ...]) -> object:
         policy = np.array(actions).reshape(2, 2)
 
     return Played
+
+
+@pytest.mark.parametrize(
+    ("label", "place", "runs"),
+    [
+        ("ucrl-vtr known r", ("universal", 0.4), 12),
+        ("uclk known r", ("B11", 1.0), 6),
+        ("mdp-nas", ("B1", 0.5), 5),
+    ],
+)
+def test_mixtures_and_walks_are_wrong_at_most_delta_of_the_time(label, place, runs):
+    mdp, delta, horizon = MODELS[place[0]](), 0.5, MODELS[place[0]]().problem.horizon
+    start = None if horizon is None else 0
+    states = mdp.problem.states
+    constant = [np.full(states if horizon is None else (horizon, states), action) for action in range(2)]
+    lost = np.max([mdp.plan.values[0] - mdp.evaluate(policy).values[0] for policy in constant], axis=0)
+    assert (lost.max() if start is None else lost[start]) > place[1]  # a wrong policy would show
+    algorithm = replace(build(label, place, mdp), check_ratio=2.0)
+    failures = sum(broken(follow(algorithm, mdp, place[1], delta, seed, start), mdp, start) for seed in range(runs))
+    assert binomtest(failures, runs, delta, alternative="greater").pvalue > 0.05
 
 
 @pytest.mark.study

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,23 @@ def own(tmp_path, monkeypatch):
     (tmp_path / f"{stem}.py").write_text(MODULE)
     monkeypatch.setattr(sys, "path", list(sys.path))
     return str(tmp_path / f"{stem}.py")
+
+
+def test_an_environment_that_can_only_be_reset_is_run_resumed_and_verified(own, tmp_path):
+    pytest.importorskip("gymnasium")
+    Path(own).write_text("from tests.corridors import Lift, lift\n")
+    how = ("--epsilon", 1.5, "--delta", 0.1, "--seed", 0)
+    files = ("--store", tmp_path / "run.db", "--certificate", tmp_path / "policy.json")
+    assert run("identify", f"{own}:lift", *how, *files, "--max-samples", 400).returncode == 3
+    rest = ("--model", f"{own}:lift", "--max-samples", 1e5, "--certificate", tmp_path / "policy.json")
+    done = run("resume", tmp_path / "run.db", *rest)
+    assert done.returncode == 0, done.stderr
+    assert "forward" in done.stdout
+    assert "[2, 1]" in done.stdout  # states as the environment calls them
+    found = run("verify", tmp_path / "policy.json", "--store", tmp_path / "run.db")
+    assert "valid: the policy is within 1." in found.stdout
+    assert_one_error_line(run("identify", f"{own}:Lift", *how), "bestpolicy.ResetSimulator(env, horizon=…")
+    assert_one_error_line(run("identify", f"{own}:lift", *how, "--algorithm", "tight"), "use algorithm='forward'")
 
 
 def test_a_simulator_of_ones_own_is_run_resumed_and_reported(own, tmp_path):
@@ -160,7 +178,7 @@ def test_progress_must_be_one():
 
 
 def test_a_plan_of_a_hundred_million_calls_is_refused(tmp_path):
-    how = CALL | {"states": range(200), "epsilon": 0.5, "discount": 0.9, "algorithm": None}
+    how = CALL | {"states": range(200), "epsilon": 0.5, "discount": 0.9, "algorithm": "gss"}
     with pytest.raises(bp.InvalidInput) as caught:
         bp.identify(step, **how, store=tmp_path / "run.db")
     said = str(caught.value)

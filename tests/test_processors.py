@@ -16,7 +16,14 @@ CASES = [
     ("riverswim", "adaptive", 0.3),
     ("low-rank", "adaptive", 0.2),
     ("simplex-episodic", "adaptive", 0.1),
+    ("universal-episodic", "forward", 1.2),
+    ("universal-episodic", "ucfh", 1.2),
 ]
+FEW_LOOKS = {name: bp.algorithms.make_algorithm(name, {"check_ratio": 1.5}) for name in ("forward", "ucfh")}
+
+def asked(name, epsilon):  # who follows policies does so from state 0
+    start = 0 if name in FEW_LOOKS else None
+    return {"epsilon": epsilon, "delta": 0.1, "algorithm": FEW_LOOKS.get(name, name), "seed": 3, "start": start}
 """
 RUN = (
     """
@@ -28,7 +35,7 @@ import bestpolicy as bp
 found = {}
 for name, algorithm, epsilon in CASES:
     model = bp.ExactSimulator(bp.instances.load(name))
-    result = bp.identify(model, epsilon=epsilon, delta=0.1, algorithm=algorithm, seed=3)
+    result = bp.identify(model, **asked(algorithm, epsilon))
     found[f"{algorithm} on {name}"] = [result.samples, [c.samples for c in result.checks], result.rule,
                                        result.policy.ravel().tolist(), result.epsilon]
 print(json.dumps(found))
@@ -48,12 +55,12 @@ for name, algorithm, epsilon in CASES:
     try:
         study = bp.Study.resume(store, study_name)
     except bp.InvalidInput:
-        asked = {"epsilon": epsilon, "delta": 0.1, "algorithm": algorithm, "seed": 3}
-        study = bp.Study(model.problem, **asked, store=store, name=study_name)
+        study = bp.Study(model.problem, **asked(algorithm, epsilon), store=store, name=study_name)
     looks = len(study.checks) + stop
     while not study.done and len(study.checks) < looks:
         for query in study.ask():
-            study.tell(query, model.sample(query.pulls, query.rng()))
+            answer = model.rollout if algorithm in FEW_LOOKS else model.sample
+            study.tell(query, answer(query.wanted, query.rng()))
     result = study.result()
     study.close()
     found[study_name] = [result.samples, [c.samples for c in result.checks], result.rule,

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 import bestpolicy as bp
 from bestpolicy import report
 from bestpolicy.comparison import InstanceBound
+from bestpolicy.pictures.drawing import INK, SERIES, appearance, plain, power_of_ten, to_svg
 from bestpolicy.report.figures.comparing import MOST_LINES
-from bestpolicy.report.figures.drawing import INK, SERIES, appearance, plain, power_of_ten, to_svg
 from bestpolicy.report.figures.states import MOST_STATES, decision
 from tests.models import near_tie, random_mdp
 from tests.test_report_page import trial
@@ -286,7 +286,7 @@ import matplotlib
 def settings():  # to ask for the backend would choose one, and load pyplot for it
     return {key: matplotlib.rcParams[key] for key in matplotlib.rcParams if key != "backend"}
 before = settings()
-from bestpolicy.report.figures.drawing import to_svg
+from bestpolicy.pictures.drawing import to_svg
 to_svg(bp.report.scaling_figure([1, 2], [3, 4], labels=["a"]), "a", "b")
 assert settings() == before
 assert "matplotlib.pyplot" not in sys.modules

@@ -452,11 +452,11 @@ def test_one_tolerance_for_all_ones():
         _, problem = rounded_features(misfit)
         case = Case(problem.features, problem.mask, problem.discount, None)
         if good:
-            bp.Study(problem, epsilon=0.1, delta=0.1)
+            bp.Study(problem, epsilon=0.1, delta=0.1, algorithm="gss")
             case._check_features()
         else:
             with pytest.raises(InvalidInput, match="all-ones"):
-                bp.Study(problem, epsilon=0.1, delta=0.1)
+                bp.Study(problem, epsilon=0.1, delta=0.1, algorithm="gss")
             with pytest.raises(Rejected, match="all-ones"):
                 case._check_features()
 

@@ -18,6 +18,7 @@ from bestpolicy.diagnostics.assumptions import check_features
 from bestpolicy.instances import garnet
 from bestpolicy.instances.loading import load_arrays
 from bestpolicy.problem.files import from_file, to_bytes
+from bestpolicy.samples import cells
 from bestpolicy.samples import tally as tallies
 from bestpolicy.stopping import Check
 from bestpolicy.study.journal import tally_from_bytes, tally_to_bytes
@@ -176,7 +177,7 @@ def test_sums_of_cells_are_sums_of_tables_to_the_last_bit(clock, monkeypatch):
     monkeypatch.setattr(tallies, "_SMALL", 2**40)
     as_tables = sums()
     monkeypatch.setattr(tallies, "_SMALL", -1)
-    monkeypatch.setattr(tallies, "_CHUNK", 100)
+    monkeypatch.setattr(cells, "_CHUNK", 100)
     assert sums() == as_tables
 
 

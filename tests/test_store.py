@@ -93,7 +93,7 @@ def test_a_run_killed_again_and_again_equals_the_uninterrupted_one(tmp_path, wan
 def test_stopping_at_every_answer_loses_nothing(tmp_path):
     """The same, answer by answer, without processes."""
     store = tmp_path / "run.db"
-    settings = {"epsilon": 0.6, "delta": 0.1, "seed": 3, "calls_per_query": 25_000}
+    settings = {"epsilon": 0.6, "delta": 0.1, "algorithm": "gss", "seed": 3, "calls_per_query": 25_000}
     simulator = bp.ExactSimulator(MDP)
     study = bp.Study(MDP.problem, **settings, store=store)
     while not study.done:
@@ -174,7 +174,7 @@ def test_new_budgets_and_kills_give_what_the_new_budgets_alone_give(tmp_path, al
 
 def test_a_budget_may_shrink_but_not_below_what_was_used(tmp_path):
     store, simulator = tmp_path / "run.db", bp.ExactSimulator(MDP)
-    study = bp.Study(MDP.problem, epsilon=0.1, delta=0.1, seed=3, calls_per_query=1000, store=store)
+    study = bp.Study(MDP.problem, epsilon=0.1, delta=0.1, algorithm="gss", seed=3, calls_per_query=1000, store=store)
     for query in study.ask()[:3]:
         study.tell(query, simulator.sample(query.pulls, query.rng()))
     study.close()
@@ -184,25 +184,27 @@ def test_a_budget_may_shrink_but_not_below_what_was_used(tmp_path):
     assert shrunk.outcome is bp.Outcome.BUDGET
     assert shrunk.samples == 3000
     grown = bp.Study.resume(store, max_samples=10**9)
-    whole = bp.drive(bp.Study(MDP.problem, epsilon=0.1, delta=0.1, seed=3, calls_per_query=1000), simulator)
+    whole = bp.drive(
+        bp.Study(MDP.problem, epsilon=0.1, delta=0.1, algorithm="gss", seed=3, calls_per_query=1000), simulator
+    )
     assert bp.drive(grown, simulator).statistic == whole.statistic
-    fresh = bp.Study(MDP.problem, epsilon=0.1, delta=0.1, seed=3, store=store, name="fresh")
+    fresh = bp.Study(MDP.problem, epsilon=0.1, delta=0.1, algorithm="gss", seed=3, store=store, name="fresh")
     fresh.close()  # nothing answered: the batch is cut anew
     assert bp.drive(bp.Study.resume(store, "fresh", max_samples=500), simulator).samples in range(490, 501)
 
 
 def test_one_writer_at_a_time_and_readers_do_not_mind(tmp_path):
     store = tmp_path / "run.db"
-    study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, seed=3, store=store)
+    study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, algorithm="gss", seed=3, store=store)
     with pytest.raises(bp.StoreError, match="another process is writing"):
-        bp.Study(MDP.problem, epsilon=0.6, delta=0.1, store=store, name="other")
+        bp.Study(MDP.problem, epsilon=0.6, delta=0.1, algorithm="gss", store=store, name="other")
     with pytest.raises(bp.StoreError, match="another process is writing"):
         bp.Study.resume(store)
     with Store(store) as reader:
         assert list(reader.names()) == ["study"]
         result = bp.drive(study, bp.ExactSimulator(MDP))  # writes while the reader is open
         assert reader.read(reader.find(None)).samples == result.samples
-    bp.Study(MDP.problem, epsilon=0.6, delta=0.1, store=store, name="other").close()
+    bp.Study(MDP.problem, epsilon=0.6, delta=0.1, algorithm="gss", store=store, name="other").close()
     with Store(store) as reader:
         assert list(reader.names()) == ["study", "other"]
         record = reader.read(reader.find("study"))
@@ -217,7 +219,7 @@ def test_one_writer_at_a_time_and_readers_do_not_mind(tmp_path):
 def test_failed_writes_change_nothing(tmp_path):
     """A read-only file, a full disk: a clear error, and what was there can still be read and resumed."""
     store = tmp_path / "run.db"
-    study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, seed=3, store=store)
+    study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, algorithm="gss", seed=3, store=store)
     simulator = bp.ExactSimulator(MDP)
     study._file._store._db.execute("PRAGMA max_page_count = 1")  # the disk is full now
     error = None
@@ -236,7 +238,7 @@ def test_failed_writes_change_nothing(tmp_path):
     assert resumed.samples == samples
     assert bp.drive(resumed, simulator).certified
     with pytest.raises(bp.StoreError, match="cannot write"):
-        bp.Study(MDP.problem, epsilon=0.6, delta=0.1, store=tmp_path / "no" / "such" / "folder.db")
+        bp.Study(MDP.problem, epsilon=0.6, delta=0.1, algorithm="gss", store=tmp_path / "no" / "such" / "folder.db")
 
 
 @contextmanager
@@ -262,7 +264,7 @@ def test_files_in_a_folder_that_may_not_be_written_can_be_read(killed):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         store = folder / "a study? 100%.db"
-        finished = bp.identify(bp.ExactSimulator(MDP), epsilon=0.6, delta=0.1, seed=3, store=store)
+        finished = bp.identify(bp.ExactSimulator(MDP), epsilon=0.6, delta=0.1, algorithm="gss", seed=3, store=store)
         make_certificate(bp.Study.resume(store).result())  # what Python loads late must not need rights
         if killed:  # the log of a process that was killed holds what the file itself does not
             with Store(store, write=True) as writer:
@@ -279,14 +281,14 @@ def test_files_in_a_folder_that_may_not_be_written_can_be_read(killed):
             assert bp.Study.resume(store, "study").result().to_dict() == finished.to_dict()
             assert make_certificate(bp.Study.resume(store, "study").result())["claim"]["epsilon"] == finished.epsilon
             with pytest.raises(bp.StoreError, match=r"cannot write .*Permission denied"):
-                bp.Study(MDP.problem, epsilon=0.6, delta=0.1, store=store, name="new")
+                bp.Study(MDP.problem, epsilon=0.6, delta=0.1, algorithm="gss", store=store, name="new")
         assert sorted(os.listdir(folder)) == before
 
 
 def test_a_disk_that_fills_up(tmp_path):
     """The operating system refuses to let files grow: a clear error, and all that was told can be read."""
     store, simulator = tmp_path / "run.db", bp.ExactSimulator(MDP)
-    study = bp.Study(MDP.problem, epsilon=0.3, delta=0.1, seed=3, store=store, calls_per_query=2000)
+    study = bp.Study(MDP.problem, epsilon=0.3, delta=0.1, algorithm="gss", seed=3, store=store, calls_per_query=2000)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
@@ -299,7 +301,7 @@ def test_a_disk_that_fills_up(tmp_path):
         assert reader.read(reader.find(None)).samples == study.samples > 0
     study.close()
     resumed = bp.drive(bp.Study.resume(store), simulator)
-    expected = bp.Study(MDP.problem, epsilon=0.3, delta=0.1, seed=3, calls_per_query=2000)
+    expected = bp.Study(MDP.problem, epsilon=0.3, delta=0.1, algorithm="gss", seed=3, calls_per_query=2000)
     assert resumed.statistic == bp.drive(expected, simulator).statistic
 
 
@@ -321,7 +323,9 @@ def test_files_of_the_first_version_can_be_read_and_resumed(tmp_path):
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "text", "newer", "pickle", "empty"])
 def test_damaged_and_foreign_files(tmp_path, damage):
     store = tmp_path / "run.db"
-    bp.drive(bp.Study(MDP.problem, epsilon=0.6, delta=0.1, seed=3, store=store), bp.ExactSimulator(MDP))
+    bp.drive(
+        bp.Study(MDP.problem, epsilon=0.6, delta=0.1, algorithm="gss", seed=3, store=store), bp.ExactSimulator(MDP)
+    )
     content = store.read_bytes()
     if damage == "truncated":
         store.write_bytes(content[: len(content) // 2])
@@ -399,7 +403,7 @@ def test_the_studies_of_a_file(tmp_path):
 
 
 def test_resuming_with_another_simulator_is_refused(tmp_path):
-    bp.Study(MDP.problem, epsilon=0.6, delta=0.1, seed=3, store=tmp_path / "run.db").close()
+    bp.Study(MDP.problem, epsilon=0.6, delta=0.1, algorithm="gss", seed=3, store=tmp_path / "run.db").close()
     study = bp.Study.resume(tmp_path / "run.db")
     with pytest.raises(bp.InvalidInput, match="another problem"):
         bp.drive(study, bp.ExactSimulator(near_tie(0.3, discount=0.7)))

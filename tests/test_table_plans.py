@@ -7,7 +7,8 @@ from benchmarks.sparse import garnet, riverswim, run
 import bestpolicy as bp
 from bestpolicy.algorithms.sharp import number_of, share_of
 from bestpolicy.algorithms.table_past import Past
-from bestpolicy.algorithms.table_plan import EarlyLag, Planner, plan_lag
+from bestpolicy.algorithms.table_plan import EarlyLag, plan_lag
+from bestpolicy.algorithms.table_planner import Planner
 from bestpolicy.stopping.tables.look import look
 from tests.test_tables import REST, jackpot, river, world
 

@@ -10,7 +10,8 @@ from benchmarks.sparse import World, garnet, run
 from scipy.stats import binomtest
 
 from bestpolicy.algorithms.table_past import Past, draw
-from bestpolicy.algorithms.table_plan import Planner, hopeless, plan_lag
+from bestpolicy.algorithms.table_plan import hopeless, plan_lag
+from bestpolicy.algorithms.table_planner import Planner
 from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
 from bestpolicy.stopping.tables.look import _STAKES, Look, _least_width, look

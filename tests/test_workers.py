@@ -21,7 +21,7 @@ from bestpolicy.study.store import Store
 from tests.models import near_tie
 
 MDP = near_tie(0.3)
-SETTINGS = {"epsilon": 0.6, "delta": 0.1, "seed": 2, "calls_per_query": 2000}
+SETTINGS = {"epsilon": 0.6, "delta": 0.1, "algorithm": "gss", "seed": 2, "calls_per_query": 2000}
 # Workers are forked from a server that has loaded everything: processes that start in no time, however many are lost.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["__main__", "tests.test_workers"])
@@ -155,7 +155,9 @@ def test_slow_workers_overlap():
                 together.wait(timeout=60)  # for the other three; an error if they do not come
             return super().sample(pulls, rng)
 
-    study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, seed=0, calls_per_query=3000, max_samples=12_000)
+    study = bp.Study(
+        MDP.problem, epsilon=0.6, delta=0.1, algorithm="gss", seed=0, calls_per_query=3000, max_samples=12_000
+    )
     bp.drive(study, Slow(MDP), executor=ThreadPoolExecutor(4))
     assert next(calls) >= 4
 
@@ -163,7 +165,7 @@ def test_slow_workers_overlap():
 def test_a_polite_stop_begins_nothing_more():
     """As the command line does at the first Ctrl-C: what is in flight is answered, and nothing else is begun."""
     calls = count()
-    study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, seed=0, calls_per_query=1)
+    study = bp.Study(MDP.problem, epsilon=0.6, delta=0.1, algorithm="gss", seed=0, calls_per_query=1)
 
     class Stopping(bp.ExactSimulator):
         def sample(self, pulls, rng):
@@ -182,7 +184,7 @@ def test_a_polite_stop_begins_nothing_more():
 def test_workers_killed_again_and_again_do_not_change_the_answer(tmp_path):
     """SIGKILL to a random worker now and then, with a store: the same bits as without workers."""
     crews, chance, killed, store = [], random.Random(1), [], tmp_path / "run.db"
-    settings = {"epsilon": 0.3, "delta": 0.1, "seed": 2, "calls_per_query": 500}
+    settings = {"epsilon": 0.3, "delta": 0.1, "algorithm": "gss", "seed": 2, "calls_per_query": 500}
 
     def hire():
         crews.append(POOL())

@@ -18,7 +18,7 @@ import bestpolicy as bp
 from tests.models import near_tie
 
 MDP = near_tie(0.3)
-SETTINGS = {"epsilon": 1.0, "delta": 0.1, "seed": 2, "calls_per_query": 2000}
+SETTINGS = {"epsilon": 1.0, "delta": 0.1, "algorithm": "gss", "seed": 2, "calls_per_query": 2000}
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["__main__", "tests.test_workers_fail"])
 POOL = partial(ProcessPoolExecutor, 2, CONTEXT)
@@ -231,10 +231,10 @@ class Broken(bp.ExactSimulator):
         sys.exit("enough")
 
 
-def test_the_file_is_free_when_a_diagnosis_fails(tmp_path):
+def test_the_file_is_free_when_the_first_call_fails(tmp_path):
     store = tmp_path / "run.db"
     with pytest.raises(bp.SimulatorError, match="the simulator raised SystemExit: enough") as caught:
-        bp.identify(Broken(MDP), **SETTINGS, store=store, diagnose=3)
+        bp.identify(Broken(MDP), **SETTINGS, store=store)
     assert caught.value.study is not None
     bp.Study.resume(store).close()
 

@@ -14,7 +14,7 @@ To own the loop, use `Study` with ask and tell.
 
 import logging as _logging
 
-from bestpolicy import bounds, design, diagnostics, instances, report, testing
+from bestpolicy import bounds, design, diagnostics, features, instances, report, testing
 from bestpolicy._version import __version__
 from bestpolicy.comparison import Comparison, compare
 from bestpolicy.design import g_optimal_design
@@ -22,8 +22,9 @@ from bestpolicy.errors import BestPolicyError, ConvergenceError, InvalidInput, S
 from bestpolicy.estimation import Estimate, least_squares
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
-from bestpolicy.problem import Problem, Units
-from bestpolicy.run import drive, identify
+from bestpolicy.problem import FeatureProblem, Problem, Truncated, Units
+from bestpolicy.problem.feature_policy import load_policy
+from bestpolicy.run import CostEstimate, audit, drive, estimate, identify, misfit
 from bestpolicy.samples import Episodes, Pulls, Tally
 from bestpolicy.simulators import (
     CallableSimulator,
@@ -46,10 +47,12 @@ __all__ = [
     "Check",
     "Comparison",
     "ConvergenceError",
+    "CostEstimate",
     "Episodes",
     "Estimate",
     "Evaluation",
     "ExactSimulator",
+    "FeatureProblem",
     "ForwardModel",
     "GenerativeModel",
     "GymSimulator",
@@ -67,19 +70,25 @@ __all__ = [
     "StoreError",
     "Study",
     "Tally",
+    "Truncated",
     "Units",
     "Verification",
     "__version__",
+    "audit",
     "bounds",
     "compare",
     "design",
     "diagnostics",
     "drive",
+    "estimate",
     "evaluate_policy",
+    "features",
     "g_optimal_design",
     "identify",
     "instances",
     "least_squares",
+    "load_policy",
+    "misfit",
     "optimal_plan",
     "report",
     "rescue",

@@ -4,7 +4,8 @@ A certificate is one JSON file:
 
 - ``problem``: features (of a large table only its size), mask, discount or horizon, ends and what they pay, if there
   are any, and their fingerprint;
-- ``claim``: the policy, the certified and the asked ε, δ, the theorem; the start, if the claim is about one only;
+- ``claim``: the policy, the certified and the asked ε, δ, the theorem; the start, if the claim is about one only; what
+  a step may cost because rewards were truncated, if they were;
 - ``proof``: the sums over samples that the theorem looks at, the coordinates and the design of the run, and what had to
   be fixed before the samples (the prior; for Theorems P and F the function V; which share of δ it may spend). For
   Theorem U the lag as it was fixed, the samples since, and after how many units of them the look was; for Theorem O
@@ -36,7 +37,7 @@ import numpy as np
 from bestpolicy._version import versions
 from bestpolicy.design import g_optimal_design, whiten
 from bestpolicy.errors import BestPolicyError, InvalidInput
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
 from bestpolicy.problem.files import write_file
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Tally
@@ -44,16 +45,17 @@ from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.verification import verify_text
 from bestpolicy.verification.case import Case
-from bestpolicy.verification.claim import CHECKED, reached, rule_name
+from bestpolicy.verification.claim import CHECKED, LINEAR, reached, rule_name
 from bestpolicy.verification.protocol import THEOREMS
 from bestpolicy.verification.reading import FORMAT, VERSION, digest
 from bestpolicy.verification.tables import FIELDS
 
 if TYPE_CHECKING:
     from bestpolicy.study import Result
+    from bestpolicy.study.linearity import Linearity
     from bestpolicy.study.settings import Settings
 
-_WITHOUT_ENDS, _WITH_ENDS = 2, 3  # versions that programs with less of an idea of problems and theorems can read
+_PLAIN, _WITH_ENDS = 2, 3  # versions that programs with less of an idea of problems and theorems can read
 _WITH_FRAMES = ("I", "UD")  # theorems that need the newest
 _LARGE = 2**20  # features of a table from which on only its size is written
 
@@ -139,10 +141,13 @@ def make_certificate(result: Result, epsilon: float | None = None) -> dict[str, 
             "Use gss, gss-e, tight, adaptive, sharp or forward."
         )
     stated = result.epsilon if epsilon is None else max(result.epsilon, epsilon)
+    if isinstance(origin.problem, FeatureProblem):
+        document = _hull_document(result, origin, proof, stated)
+        return document | {"sha256": digest(document)}
     problem, settings, theorem = origin.problem, origin.settings, proof.theorem
     document = {
         "format": FORMAT,
-        "version": VERSION if theorem in _WITH_FRAMES else _WITH_ENDS if len(problem.ends) else _WITHOUT_ENDS,
+        "version": VERSION if theorem in _WITH_FRAMES else _version(problem, settings.units),
         "problem": {
             **_features(problem),
             "mask": None if problem.mask.all() else _encoded(problem.mask, "|b1"),
@@ -163,23 +168,92 @@ def make_certificate(result: Result, epsilon: float | None = None) -> dict[str, 
             "theorem": theorem,
             "rule": rule_name(theorem, problem.horizon is not None, stated),
             **_start(settings.start if theorem in ("U", "O") else None, problem.states),
+            **({"reward_bias": settings.units.reward_bias} if settings.units.reward_bias else {}),
         },
         "proof": _proof(problem, proof, settings.parameters),
-        "run": {
-            "algorithm": result.algorithm,
-            "parameters": {name: _finite(value) for name, value in settings.parameters.items()},
-            "seed": result.seed,
-            "samples": result.samples,
-            "own_data": origin.own_samples,
-            "rounds": result.rounds,
-            "attempts": origin.attempts(),
-            "warnings": list(result.warnings),
-            "versions": versions(),
-            **({} if origin.chain is None else {"chain": origin.chain}),
-        },
-        "assumptions": _assumptions(proof, settings.units.reward_scale, len(problem.ends)),
+        "run": _run(result, origin),
+        "assumptions": _assumptions(proof, settings.units.reward_scale, problem, result.linearity),
     }
     return document | {"sha256": digest(document)}
+
+
+def _run(result: Result, origin: Origin) -> dict[str, Any]:
+    return {
+        "algorithm": result.algorithm,
+        "parameters": {name: _finite(value) for name, value in origin.settings.parameters.items()},
+        "seed": result.seed,
+        "samples": result.samples,
+        "own_data": origin.own_samples,
+        "rounds": result.rounds,
+        "attempts": origin.attempts(),
+        "warnings": list(result.warnings),
+        "versions": versions(),
+        **({} if origin.chain is None else {"chain": origin.chain}),
+    }
+
+
+def _hull_document(result: Result, origin: Origin, proof: Proof, epsilon: float) -> dict[str, Any]:
+    """Return the document of a result about states that nobody lists, without its checksum."""
+    problem: Any = origin.problem
+    units, fixed, fresh = origin.settings.units, proof.fixed, proof.fresh
+    if proof.theorem != "F±" or fixed is None or fresh is None:
+        raise InvalidInput("there is nothing to decide, so there is no certificate to save.")
+    combined = problem.coefficients is not None
+    pair_features = problem.feature_map(*problem.feature_map.pairs).toarray() if combined else None
+    assumed = [
+        "the kernel and mean rewards (without their known part) are linear in the features",
+        "features are convex combinations in every state; limits of known rewards and remainders are as stated",
+        "samples are independent given the sampled pairs",
+        f"lag {fixed['number']} was chosen from the first {fixed['started']:,} samples only",
+        "δ and how lags share it were fixed before sampling",
+    ]
+    lag = {name: fixed[name] for name in ("number", "started", "delta")}
+    arrays = {name: fixed["bets"][name] for name in ("vectors", "low", "high", "stakes", "grid")}
+    arrays |= {"directions": fixed["stakes"], "centres": fixed["centres"]}
+    return {
+        "format": FORMAT,
+        "version": _PLAIN,
+        "problem": {
+            "description": problem.description,
+            "fingerprint": problem.fingerprint,
+            "dimension": problem.dimension,
+            "places": problem.places,
+            "actions": problem.actions,
+            "discount": problem.discount,
+            "horizon": problem.horizon,
+            "best": None if problem.best_limits is None else _encoded(problem.best_limits, "<f8"),
+            "remainder": _encoded(problem.remainder_limits, "<f8"),
+            "coefficients": _encoded(problem.coefficients, "<f8") if combined else None,
+            "pair_features": _encoded(pair_features, "<f8") if combined else None,
+            "labels": None,
+        },
+        "claim": {
+            "vectors": _encoded(result.checks[-1].policy, "<f8"),
+            "epsilon": epsilon,
+            "asked_epsilon": result.asked_epsilon,
+            "asked_was_certified": reached(epsilon, result.asked_epsilon),
+            "delta": result.delta,
+            "reward_scale": units.reward_scale,
+            "reward_offset": units.reward_offset,
+            "theorem": "F±",
+            "rule": rule_name("F±", problem.horizon is not None, epsilon),
+        },
+        "proof": {
+            "lag": lag
+            | {name: _encoded(value, "<f8") for name, value in arrays.items()}
+            | {"unit": _encoded(fixed["unit"], "<i8")},
+            "counts": _encoded(fresh["counts"], "<i8"),
+            **{name: _encoded(fresh[name], "<f8") for name in ("sums", "squares", "gains")},
+            "candidate": fresh["candidate"],
+        },
+        "run": _run(result, origin),
+        "assumptions": [{"assumption": text, "checked": False} for text in assumed],
+    }
+
+
+def _version(problem: Problem, units: Units) -> int:
+    """The oldest format that has all that is to be said."""
+    return VERSION if units.reward_bias else _WITH_ENDS if len(problem.ends) else _PLAIN
 
 
 def _features(problem: Problem) -> dict[str, Any]:
@@ -335,12 +409,15 @@ def _samples(proof: Proof) -> dict[str, Any]:
     }
 
 
-def _assumptions(proof: Proof, reward_scale: float, ends: int) -> list[dict[str, Any]]:
+def _assumptions(
+    proof: Proof, reward_scale: float, problem: Problem, linearity: Linearity | None
+) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"assumption": assumption, "checked": True} for assumption in CHECKED]
-    found += [
-        {"assumption": "transition probabilities and mean rewards are linear in the features", "checked": False},
-        {"assumption": "samples are independent given the sampled pairs", "checked": False},
-    ]
+    if not problem.is_tabular:  # every table is linear in one-hot features
+        tested = "" if linearity is None else f", {linearity.words}"
+        found.append({"assumption": LINEAR + tested, "checked": False})
+    found.append({"assumption": "samples are independent given the sampled pairs", "checked": False})
+    ends = len(problem.ends)
     if ends:
         found.append({"assumption": f"in {ends:,} of the states the process is over", "checked": False})
     if proof.theorem == "no choice":
@@ -397,7 +474,7 @@ def _encoded(array: Any, dtype: str) -> dict[str, Any]:
 
 def _labels(units: Units, problem: Problem) -> dict[str, Any] | None:
     """Names of states and actions, and what rewards mean; None where nothing has a name."""
-    known = {name: value for name, value in units.to_dict().items() if value}
+    known = {name: value for name, value in units.to_dict().items() if value and name != "reward_bias"}
     for name, number in (("states", problem.states), ("actions", problem.actions)):
         if len(known.get(name, [])) != number:  # names that do not fit mislead
             known.pop(name, None)

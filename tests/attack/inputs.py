@@ -79,7 +79,7 @@ _CALLS = {
         "calls_per_query": "None",
         "query_seconds": "None",
         "own_data": "None",
-        "diagnose": "None",
+        "linearity": "None",
         "progress": "None",
     },
     "bp.Study": {

@@ -13,8 +13,10 @@ from typing import Any
 
 from bestpolicy._numerics.inputs import shown
 from bestpolicy.algorithms.adaptive import Adaptive
+from bestpolicy.algorithms.default import AUTO, Choice, default_name
 from bestpolicy.algorithms.forward import Forward
 from bestpolicy.algorithms.gss import GSS, GSSE
+from bestpolicy.algorithms.hull import Hull
 from bestpolicy.algorithms.peers.action_elimination import ActionElimination
 from bestpolicy.algorithms.peers.bpi_ucbvi import BPIUCBVI
 from bestpolicy.algorithms.peers.bpi_ucrl import BPIUCRL
@@ -40,7 +42,7 @@ from bestpolicy.algorithms.protocol import About, Algorithm, Remembered, Request
 from bestpolicy.algorithms.sharp import Sharp
 from bestpolicy.algorithms.tight import Tight
 from bestpolicy.errors import InvalidInput, did_you_mean
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     kind.name: kind
@@ -51,6 +53,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         Adaptive,
         Sharp,
         Forward,
+        Hull,
         PPQ,
         OPPQ,
         LSPIG,
@@ -76,21 +79,40 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 }
 
 
+def choose_algorithm(algorithm: str | Algorithm | Choice | None, problem: Problem, **known: bool) -> Choice:
+    """Return an algorithm as it was named; if it was not, the one that `default_name` has for what is known."""
+    if isinstance(algorithm, Choice):
+        return algorithm
+    if not is_default(algorithm):
+        return Choice(find_algorithm(algorithm, problem))
+    name, why = default_name(problem, **known)
+    return Choice(find_algorithm(name, problem), why)
+
+
+def is_default(algorithm: Any) -> bool:
+    """Whether no algorithm was named."""
+    return algorithm is None or (isinstance(algorithm, str) and algorithm == AUTO)
+
+
 def find_algorithm(algorithm: str | Algorithm | None, problem: Problem) -> Algorithm:
-    """Return an algorithm by name, ready to run on the problem; the paper's own by default."""
-    if algorithm is None or (isinstance(algorithm, str) and algorithm == "gss" and problem.horizon is not None):
-        algorithm = "gss" if problem.horizon is None else "gss-e"
+    """Return an algorithm by name, ready to run on the problem; the default one if it is None or "auto"."""
+    if is_default(algorithm):
+        algorithm = default_name(problem)[0]
     if isinstance(algorithm, str):
+        if algorithm == "gss" and problem.horizon is not None:
+            algorithm = "gss-e"
         if algorithm not in ALGORITHMS:
             hint = did_you_mean(algorithm, ALGORITHMS)
             raise InvalidInput(f"unknown algorithm {algorithm!r}. Known: {', '.join(ALGORITHMS)}.{hint}")
         algorithm = ALGORITHMS[algorithm]()
-    require_algorithm(algorithm)
-    _require_task(algorithm)
-    reason = algorithm.unsuitable(problem)
+    found: Algorithm = require_algorithm(algorithm)
+    _require_task(found)
+    if isinstance(problem, FeatureProblem) and found.name in ALGORITHMS and not isinstance(found, Hull):
+        raise InvalidInput(f"algorithm {found.name!r} needs states that are listed. Use 'hull'.")
+    reason = found.unsuitable(problem)
     if reason:
-        raise InvalidInput(f"algorithm {algorithm.name!r} cannot run on this problem: {reason}")
-    return algorithm
+        raise InvalidInput(f"algorithm {found.name!r} cannot run on this problem: {reason}")
+    return found
 
 
 def require_algorithm(algorithm: Any) -> Any:
@@ -164,7 +186,9 @@ __all__ = [
     "ActionElimination",
     "Adaptive",
     "Algorithm",
+    "Choice",
     "Forward",
+    "Hull",
     "LSVIUCBNoGuarantee",
     "LinearPlugIn",
     "MDPNaS",
@@ -178,7 +202,10 @@ __all__ = [
     "Task",
     "Tight",
     "check_times",
+    "choose_algorithm",
+    "default_name",
     "find_algorithm",
+    "is_default",
     "make_algorithm",
     "parameters_of",
     "require_proof",

@@ -201,9 +201,11 @@ class _Course:
             return {"policy": greedy(self.q), "count": 1, "candidate": 0}
         candidate, named = self.best, [one.policy for one in self.named]
         far = float(self.rule.limits[0]) / 2
-        if all(candidate is not one for one in self.named) and self.most - self.value < max(far, _NEAR * self.epsilon):
+        known = any(candidate is one for one in self.named)
+        if not known and self.most - self.value < max(far, _NEAR * self.epsilon):
             named.append(candidate.policy)  # from now on episodes that happen to be asked of it count
-        play = bool(named) and self._should_play(candidate, len(named))
+            known = True
+        play = known and self._should_play(candidate, len(named))  # those of a policy without a name would be lost
         policy = candidate.policy if play else greedy(self.q)
         number = next((j for j, one in enumerate(named, 1) if np.array_equal(one, policy)), 0)
         news = {"named": candidate.policy} if len(named) > len(self.named) else {}

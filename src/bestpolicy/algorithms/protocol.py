@@ -70,6 +70,10 @@ class Task:
         The claim is about this distribution over states; about every state by default.
     reward_scale : float
         The user's unit of reward in the problem's, for parameters that users give in their own.
+    share, offset : float
+        If the share is positive, ε is to be at most this share of the largest |V* + offset| (of the start's, if the
+        claim is about one), which the run has to find out; `epsilon` is the most that this can be. Algorithms that
+        cannot do it are not asked (`takes_share`).
     memory : iterator of Remembered
         The requests of a run that is resumed, the first one first; nothing in a new run.
     """
@@ -82,6 +86,8 @@ class Task:
     reward_scale: float = 1.0
     memory: Iterator[Remembered] = field(default_factory=lambda: iter(()))
     start: FloatArray | None = None
+    share: float = 0.0
+    offset: float = 0.0
 
     def recall(self) -> Remembered | None:
         """Return what was decided before the next request; None where the run has not yet been.

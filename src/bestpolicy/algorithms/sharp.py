@@ -17,11 +17,13 @@ moment and has the best of them. The claim is about every state, or about one st
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from math import inf, nan
+from math import ceil, inf, nan
 from typing import Any, ClassVar
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
+from bestpolicy._numerics.reproducible import steady
 from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Remembered, Request, Run, Task
 from bestpolicy.algorithms.sharp_dense import DenseCourse
 from bestpolicy.algorithms.table_plan import EarlyLag, hopeless, plan_lag
@@ -36,6 +38,8 @@ from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what is left for each later number
 # (stage, pair)s of a table up to which Theorem I needs fewer samples than Theorem U: half as many on most, if ε = 0
 _SMALLEST, _SMALL = 4, 100
+# Of the value that is seen: what is certified of it, before a lag was looked at; at least and at most.
+_KNOWN, _LEAST_KNOWN, _MOST_KNOWN = 0.85, 0.2, 0.97
 _RULE = {False: "Theorem U", True: "Theorem U-E"}  # discounted, episodic
 
 
@@ -67,6 +71,7 @@ class Sharp:
     anytime: ClassVar[bool] = False  # a look needs exactly its planned counts
     takes_own_data: ClassVar[bool] = True
     takes_start: ClassVar[bool] = True
+    takes_share: ClassVar[bool] = True  # of tables
 
     def unsuitable(self, problem: Problem) -> str:
         """Runs on every problem."""
@@ -107,7 +112,7 @@ def by_table(task: Task, begun: Remembered | None) -> bool:
     if begun is not None or not problem.is_tabular:
         return begun is not None and "design" not in begun.decided
     small = problem.stages * len(problem.pairs) <= (_SMALL if task.epsilon == 0 else _SMALLEST)
-    return not small or task.start is not None or len(problem.ends) > 0
+    return not small or task.share > 0 or task.start is not None or len(problem.ends) > 0
 
 
 class _Course:
@@ -116,12 +121,15 @@ class _Course:
     def __init__(self, task: Task) -> None:
         problem = task.problem
         self.problem, self.epsilon, self.delta = problem, task.epsilon, task.delta
+        self.share, self.offset, self.most = task.share, task.offset, task.epsilon
+        self.floor = 0.0  # what the largest |V* + offset| is certified to be at least, if ε is a share of it
         self.table = table_of(problem, task.start)
         self.past = TableSamples.none(self.table.pairs)
         if task.own_data is not None:
             self.past = self.past + samples_of(problem, task.own_data)
         self.seed = int(task.rng.integers(2**62))  # each plan has a random stream of its own, whatever was recalled
         self.samples = self.plans = 0
+        self.ahead = nan  # samples until the end, as the last plan sees it
         self.lags = {False: 0, True: 0}  # how many there were for the asked ε, and how many early ones
         self.lag: Lag | None = None
         self.number = 0  # of the lag
@@ -138,27 +146,56 @@ class _Course:
         """Whether there is nothing more to ask."""
         return self.check is not None and (self.check.passed or self.samples >= MAX_ROUNDS)
 
+    @property
+    def goal(self) -> float:
+        """The ε that ends the run: as asked, or the asked share of what the largest value is certified to be."""
+        return min(self.most, self.share * self.floor) if self.share else self.epsilon
+
+    def _aim(self, past: TableSamples) -> None:
+        """Choose the ε to plan for, if it is a share of the largest value: what the past says that this will be."""
+        if not self.share or (past.pulls < 1).any():
+            return
+        chain = self.table.chain
+        values = estimated_values(self.table, past)[1] + self.offset
+        seen = float(np.abs(values[chain.claimed]).max()) if chain.start is None else abs(float(chain.start @ values))
+        # How far the certified value stays behind is known once a lag was looked at.
+        behind = min(max(self.floor / seen, _LEAST_KNOWN), _MOST_KNOWN) if self.floor and seen else _KNOWN
+        least = self.share * _LEAST_KNOWN * 1e-2 * float(chain.longest.max())
+        self.epsilon = float(steady(np.array(min(self.most, max(self.share * behind * seen, least)))))
+
     def decide(self) -> dict[str, Any]:
         """Fix what the next samples are for; if they are for the lag under test, remember what its last look said."""
+        decided = self._decide()
+        return decided | {"floor": self.floor, "aim": self.epsilon} if self.share else decided
+
+    def _decide(self) -> dict[str, Any]:
         lag = self.lag
         more = lag is not None and not isinstance(lag, EarlyLag) and self.place < len(lag.looks)
         if lag is not None and more and not hopeless(lag, self.bounds, self.epsilon):
             return {"bound": self.bounds[-1][1]}
         past = self.past + self.fresh
+        self._aim(past)
         numbers = [number_of(self.lags[early] + 1, early) for early in (False, True)]
         confidence, early = (share_of(number) * self.delta for number in numbers)
         known = inf if self.check is None else self.check.epsilon
         rng = np.random.default_rng([self.seed, self.plans])
-        plan = plan_lag(self.table, past, self.epsilon, confidence, rng, early=(early, known))
+        self.ahead = nan
+        plan = plan_lag(self.table, past, self.epsilon, confidence, rng, early=(early, known), foresee=self._foresee)
         if not isinstance(plan, Lag):
             return {"pilot": plan}
         early_one = isinstance(plan, EarlyLag)
         return {"lag": fields_of(plan), "number": numbers[early_one], "early": early_one}
 
+    def _foresee(self, ahead: float) -> None:
+        self.ahead = ahead
+
     def expect(self, decided: dict[str, Any]) -> None:
-        """Say with the check how many samples the run should need in all, once a lag is planned."""
+        """Say with the check how many samples the run should need in all, once something is planned."""
         lag, place = (Lag(**decided["lag"]), 0) if "lag" in decided else (self.lag, self.place)
-        if self.check is None or self.over or lag is None or "pilot" in decided or decided.get("early"):
+        if self.check is None or self.over:
+            return
+        if lag is None or "pilot" in decided or decided.get("early"):
+            self.check = replace(self.check, forecast=float(ceil(self.samples + self.ahead)) if self.ahead > 0 else nan)
             return
         have = 0 if place == 0 else int(lag.looks[place - 1])
         ahead = max(PLANNED, int(lag.looks[place])) - have
@@ -166,6 +203,7 @@ class _Course:
 
     def begin(self, decided: dict[str, Any]) -> None:
         """Take up what was decided."""
+        self.floor, self.epsilon = decided.get("floor", self.floor), decided.get("aim", self.epsilon)
         if "bound" in decided and len(self.bounds) < self.place:  # of a run that is resumed
             assert self.lag is not None
             self.bounds.append((self.units, float(decided["bound"])))
@@ -210,12 +248,18 @@ class _Course:
         if self.lag is not None:
             verdict = look(self.table, self.lag, self.fresh, self.units)
             self.bounds.append((self.units, verdict.epsilon))
+            if self.share:  # all looks hold together, so the best of what they say does
+                self.floor = max(
+                    self.floor, float(steady(np.array((1 - 1e-8) * verdict.value_floor(self.table.chain, self.offset))))
+                )
             # What no policy can lose is not worth saying.
             if verdict.epsilon < min(check.epsilon, self.table.chain.longest.max()):
                 tested = played(self.problem, verdict.policy)
                 check = replace(check, policy=tested, epsilon=verdict.epsilon, lag=self.number, proof=self.proof())
-        reached = 1.0 if check.epsilon <= self.epsilon else self.epsilon / check.epsilon
-        self.check = replace(check, passed=check.epsilon <= self.epsilon, statistic=reached)
+        passed = check.epsilon <= self.goal and (self.goal > 0 or not self.share)
+        reached = 1.0 if passed else min(self.goal / check.epsilon, 1 - 1e-9) if check.epsilon > 0 else 0.0
+        floor = self.floor if self.share else nan
+        self.check = replace(check, passed=passed, statistic=reached, value_floor=floor)
 
     def recall(self, check: Check | None) -> None:
         """Take a check from the study's file; if it states something new, this moment's samples prove it."""
@@ -271,13 +315,19 @@ def played(problem: Problem, policy: np.ndarray[Any, Any]) -> Any:
 
 def best_of(problem: Problem, table: Table, samples: TableSamples) -> tuple[Any, float]:
     """Return the best policy of the model that was seen, and the smallest difference of two actions' values."""
+    chain, (q, _) = table.chain, estimated_values(table, samples)
+    policy = chain.greedy(q, float(chain.longest.max()))
+    behind = np.delete(chain.best(q)[chain.state] - q, policy)
+    return played(problem, policy), float(behind.min(initial=inf))
+
+
+def estimated_values(table: Table, samples: TableSamples) -> tuple[FloatArray, FloatArray]:
+    """Return the optimal values of pairs (M,) and of states (N,) in the model that was seen."""
     chain = table.chain
     seen = chain.successors(table, samples)
     pulls = np.maximum(seen.pulls, 1)
     kernel = kernel_of(seen.pair, seen.next_state, seen.counts / pulls[seen.pair], (len(chain.state), chain.size))
     rewards = seen.reward_sums / pulls
     values = chain.optimal(kernel, rewards, chain.known)
-    q = rewards + chain.step * (kernel @ values)
-    policy = chain.greedy(q, float(chain.longest.max()))
-    behind = np.delete(chain.best(q)[chain.state] - q, policy)
-    return played(problem, policy), float(behind.min(initial=inf))
+    q: FloatArray = rewards + chain.step * (kernel @ values)
+    return q, values

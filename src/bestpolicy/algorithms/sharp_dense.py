@@ -109,6 +109,7 @@ class DenseCourse:
         self.shares, self.owed = self.everywhere, np.zeros(self.everywhere.shape)
         self.designed = 0
         self.price = nan  # samples for each nat, by the last allocation
+        self.reached = 0.0  # of the standard deviations that are needed
 
     @property
     def over(self) -> bool:
@@ -144,6 +145,7 @@ class DenseCourse:
                 resolved = along
             else:
                 paths = None
+        self.reached = resolved / needed
         if resolved >= _IN_SIGHT * needed and not recent:
             prior = known.ellipsoids(SHARES[1] * delta)
             lag = Lag(
@@ -168,9 +170,12 @@ class DenseCourse:
     def expect(self, decided: dict[str, Any]) -> None:
         """Say with the check how many samples the run should need in all."""
         price = decided.get("price", nan if self.design is None else self.price)
-        if self.check is not None and not self.over and price == price:
-            forecast = max(price * self.nats * 1.5, _RATIO * self.samples)
-            self.check = replace(self.check, forecast=float(ceil(forecast)))
+        if self.check is None or self.over or self.design is None:
+            return
+        planned = price * self.nats * 1.5
+        planned = self.samples / self.reached**2 if self.reached > 0 else planned
+        if planned == planned:
+            self.check = replace(self.check, forecast=float(ceil(max(planned, _RATIO * self.samples))))
 
     @one_thread()
     def begin(self, decided: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from bestpolicy.cli.bounds import bounds
 from bestpolicy.cli.compare import compare_command
 from bestpolicy.cli.console import BAD_INPUT, INTERRUPTED, prepare_streams, say, silence
 from bestpolicy.cli.demo import demo
+from bestpolicy.cli.estimate import estimate
 from bestpolicy.cli.identify import identify
 from bestpolicy.cli.inspect import check, design, instances
 from bestpolicy.cli.report import report, watch
@@ -43,7 +44,21 @@ def commands() -> None:
     """
 
 
-for command in (identify, resume, studies, rescue, verify, report, watch, bounds, design, check, instances, demo):
+for command in (
+    identify,
+    estimate,
+    resume,
+    studies,
+    rescue,
+    verify,
+    report,
+    watch,
+    bounds,
+    design,
+    check,
+    instances,
+    demo,
+):
     commands.add_command(command)
 commands.add_command(algorithms_command)
 commands.add_command(compare_command)

@@ -11,26 +11,26 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from bestpolicy._numerics.inputs import whole, word
-from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, require_proof
+from bestpolicy.algorithms import Algorithm, require_proof
 from bestpolicy.cli import options
 from bestpolicy.cli.console import INTERRUPTED, UNCERTIFIED, echo_json, notes, output, say
 from bestpolicy.cli.progress import stop_politely, study_progress
 from bestpolicy.cli.simulators import is_simulator, load_simulator
-from bestpolicy.errors import BestPolicyError, InvalidInput
+from bestpolicy.errors import BestPolicyError, InvalidInput, SimulatorError, one_line
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
 from bestpolicy.problem import Problem, Units
 from bestpolicy.run import drive
-from bestpolicy.run.arguments import calls_a_function, numbered_start
+from bestpolicy.run.arguments import calls_a_function, numbered_start, suited
 from bestpolicy.run.identify import CALLS_PER_QUERY as OWN_CALLS_PER_QUERY
 from bestpolicy.run.identify import LARGEST_BATCH
-from bestpolicy.simulators import ExactSimulator, GenerativeModel
+from bestpolicy.simulators import ExactSimulator, Model
 from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.study.patience import until
-from bestpolicy.study.result import at_most
+from bestpolicy.study.result import FINAL, at_most
 from bestpolicy.study.settings import absolute_epsilon
 from bestpolicy.study.study import start_distribution
 
@@ -43,20 +43,18 @@ _STATES_SHOWN = 25
 @click.argument("model")
 @options.epsilon_or_share
 @options.delta
-@click.option("--algorithm", help=f"One of {', '.join(ALGORITHMS)}.  [default: gss, or gss-e if episodic]")
-@click.option(
-    "--seed", type=options.a_count(0), help="The same seed gives the same answer.  [default: drawn and printed]"
-)
-@click.option(
-    "--start",
-    type=options.Checked(
-        "start", lambda name, text: whole(name, int(text), 0) if text.isdecimal() else word(name, text)
-    ),
-    help="Claim something of this start state only, or of 'uniform' ones; for sharp, forward.  [default: every state]",
-)
+@options.algorithm
+@options.seed
+@options.start
 @options.max_samples
 @options.max_seconds
 @options.rewards
+@click.option(
+    "--linearity",
+    type=options.a_number(least=0, below=1),
+    help="Share of the calls, at least, that tests whether the features fit; 0 for no test.  [default: 0.05 for a "
+    "simulator of your own, unless features are one-hot]",
+)
 @click.option("--store", type=options.NEW_FILE, help="File in which the run survives (SQLite).")
 @click.option("--name", type=options.WORD, default=_NAME, show_default=True, help="Name of the study in that file.")
 @options.workers(
@@ -70,10 +68,12 @@ def identify(
 ) -> int:
     """Find a policy of MODEL that is within EPSILON of optimal with probability 1 - DELTA.
 
-    MODEL may also be a simulator of your own, FILE.py:NAME, which is imported: bestpolicy.NamedSimulator(step, …), say.
+    MODEL may also be a simulator of your own, FILE.py:NAME, which is imported: bestpolicy.NamedSimulator(step, …), say,
+    or bestpolicy.ResetSimulator(env, …) for an environment that can only be reset and stepped.
 
-    Exit codes: 0 certified, 2 bad input, 3 budget spent without a certificate, 130 interrupted (Ctrl-C: what is in
-    flight is finished and what is known by then is printed; a second Ctrl-C stops at once).
+    Exit codes: 0 certified, 2 bad input, 3 not certified (the budget is spent, or the features are in doubt), 130
+    interrupted (Ctrl-C: what is in flight is finished and what is known by then is printed; a second Ctrl-C stops at
+    once).
     """
     if name != _NAME and store is None:
         raise InvalidInput("--name names the study in a file. Give the file, too: --store FILE.")
@@ -82,20 +82,20 @@ def identify(
     problem = own.problem if own is not None else mdp.problem  # type: ignore[union-attr]
     units = Units.of(own)
     max_seconds, as_json = how.pop("max_seconds"), how.pop("as_json")
-    if how["start"] == "uniform":
-        how["start"] = [1 / problem.states] * problem.states
-    elif own is not None:
-        how["start"] = numbered_start(own, how["start"])
-    how["epsilon"] = absolute_epsilon(how["epsilon"], problem, units)
-    method = find_algorithm(how["algorithm"], problem)
+    how["start"] = typed_start(how["start"], problem, own)
+    simulator = own if own is not None else ExactSimulator(mdp, rewards=rewards)  # type: ignore[arg-type]
+    how["algorithm"] = suited(how["algorithm"], simulator, start=how["start"] is not None)
+    method = how["algorithm"].algorithm
     if mdp is not None:
-        _warn_of_small_budget(notes(), mdp, method, how["epsilon"], how["delta"], how["max_samples"])
+        most = absolute_epsilon(how["epsilon"], problem, units)
+        _warn_of_small_budget(notes(), mdp, method, most, how["delta"], how["max_samples"])
     if certificate is not None:
         require_proof(method)
     calls = CALLS_PER_QUERY if mdp is not None else OWN_CALLS_PER_QUERY
     known = {"simulator": model}
     if mdp is not None:
         known = {"model": model, "fingerprint": mdp.fingerprint, "rewards": rewards}
+        how["linearity"] = how["linearity"] or 0.0  # a model is linear
     begun = time.monotonic()
     with until(None if max_seconds is None else begun + max_seconds):
         study = Study(
@@ -113,13 +113,20 @@ def identify(
     return run_study(study, mdp, model, store, simulator=own, **limits, certificate=certificate, as_json=as_json)
 
 
+def typed_start(start: Any, problem: Problem, own: Any) -> Any:
+    """Return what was typed as a start by the numbers of states."""
+    if start == "uniform":
+        return [1 / problem.states] * problem.states
+    return start if own is None else numbered_start(own, start)
+
+
 def run_study(
     study: Study,
     mdp: LinearMDP | None,
     model: str,
     store: str | None,
     *,
-    simulator: GenerativeModel | None = None,
+    simulator: Model | None = None,
     max_seconds: float | None,
     workers: int | None,
     certificate: str | None,
@@ -138,14 +145,15 @@ def run_study(
         result = study.result()
     else:
         executor = None if workers is None else partial(ProcessPoolExecutor, workers, get_context("spawn"))
-        with study_progress(err) as progress, stop_politely(study):
-            result = drive(
-                study,
-                simulator,
-                max_seconds=max_seconds,
-                executor=executor,
-                progress=progress,
-            )
+        try:
+            with study_progress(err) as progress, stop_politely(study):
+                result = drive(study, simulator, max_seconds=max_seconds, executor=executor, progress=progress)
+        except SimulatorError as error:
+            if store is None:
+                raise
+            go_on = _go_on(study, mdp, model, store)
+            kept = SimulatorError(f"{one_line(error)} (What was measured is kept: mend it, and go on with: {go_on})")
+            raise kept from error
     failure = None if certificate is None else _save(err, result, certificate)  # first: a pipe may be closed by now
     if as_json:
         echo_json(result.to_dict(model))
@@ -153,14 +161,18 @@ def run_study(
         _print_result(output(), study.problem, mdp, result)
     if failure is not None:
         raise failure
-    if store is not None and not result.certified and result.outcome not in (Outcome.GAVE_UP, Outcome.NO_GUARANTEE):
+    if store is not None and not result.certified and result.outcome not in FINAL:
         more = f" --max-samples {_larger_budget(study):.2g}" if result.outcome is Outcome.BUDGET else ""
-        more += f" --model {shlex.quote(model)}" if mdp is None else ""
-        go_on = f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
-        say(f"To go on: {go_on}", err=True)
+        say(f"To go on: {_go_on(study, mdp, model, store, more)}", err=True)
     if result.outcome is Outcome.INTERRUPTED:
         return INTERRUPTED
     return 0 if result.certified else UNCERTIFIED
+
+
+def _go_on(study: Study, mdp: LinearMDP | None, model: str, store: str, more: str = "") -> str:
+    """Return the command that goes on with a study."""
+    more += f" --model {shlex.quote(model)}" if mdp is None else ""
+    return f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
 
 
 def _save(err: Console, result: Result, certificate: str) -> BestPolicyError | None:
@@ -202,10 +214,15 @@ def _print_result(console: Console, problem: Problem, mdp: LinearMDP | None, res
     console.print(f"{result.outcome}: {result.explanation}", style="bold green" if result.certified else "bold yellow")
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     per_round = f" ({result.rounds:,} rounds)" if problem.horizon is not None else ""
-    facts.add_row("algorithm", f"{result.algorithm}, seed {result.seed}")
+    why = f" ({result.chosen})" if result.chosen else ""
+    facts.add_row("algorithm", f"{result.algorithm}{why}, seed {result.seed}")
     facts.add_row("simulator calls", f"{result.samples:,}{per_round} in {result.seconds:.2f} s")
+    if result.broken_episodes:
+        facts.add_row("episodes that broke off", f"{result.broken_episodes:,}, each counted as a return of 0")
     facts.add_row("statistic / threshold", f"{result.statistic:.4g} / {result.threshold:.4g}")
     facts.add_row("estimated gap", f"{result.gap:.4g}")
+    if result.linearity is not None:
+        facts.add_row("test of the features", f"{result.linearity.calls:,} of the calls")
     if mdp is not None:
         start = None if result.origin is None else start_distribution(problem, result.origin.settings)
         where = "" if start is None else f" {result.where}"
@@ -217,13 +234,15 @@ def _print_result(console: Console, problem: Problem, mdp: LinearMDP | None, res
     if result.names is not None:
         console.print(str(result).splitlines()[-1])
         return
-    if problem.states > _STATES_SHOWN:
-        console.print(f"policy: {problem.states} states; use --json to see it")
+    columns = result.policy.shape[-1]  # an environment's own states, which the problem has more than
+    if columns > _STATES_SHOWN:
+        console.print(f"policy: {columns} states; use --json to see it")
         return
+    names = None if result.origin is None else result.origin.settings.units.states
     policy = Table(title="policy", title_justify="left", box=None, padding=(0, 1))
     policy.add_column("step" if result.policy.ndim == 2 else "state")
-    for state in range(problem.states):
-        policy.add_column(str(state), justify="right")
-    for stage, row in enumerate(result.policy.reshape(-1, problem.states)):
+    for state in range(columns):
+        policy.add_column(escape(str(state if names is None else names[state])), justify="right")
+    for stage, row in enumerate(result.policy.reshape(-1, columns)):
         policy.add_row(str(stage) if result.policy.ndim == 2 else "action", *map(str, row))
     console.print(policy)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from bestpolicy._numerics.inputs import file_path, number, whole, word
+from bestpolicy.algorithms import ALGORITHMS
 from bestpolicy.errors import InvalidInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -80,6 +81,10 @@ def _why_not_writable(path: str) -> str:
 
 NEW_FILE, NEW_FOLDER, WORD = Checked("file", _new_file), Checked("folder", _new_folder), Checked("text", word)
 
+algorithm = click.option(
+    "--algorithm",
+    help=f"One of {', '.join(ALGORITHMS)}.  [default: the one that fits, mostly sharp; the result says which]",
+)
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON value and nothing else on stdout; errors go to stderr."
 )
@@ -99,6 +104,14 @@ epsilon_or_share = click.option(
 max_samples = click.option("--max-samples", type=a_count(), help="Budget of simulator calls of a run, e.g. 1e8.")
 max_seconds = click.option("--max-seconds", type=a_number(above=0), help="Budget of time of a run.")
 name = click.option("--name", help="Name of the study, if the file has several.")
+seed = click.option(
+    "--seed", type=a_count(0), help="The same seed gives the same answer.  [default: drawn and printed]"
+)
+start = click.option(
+    "--start",
+    type=Checked("start", lambda name, text: whole(name, int(text), 0) if text.isdecimal() else word(name, text)),
+    help="Claim something of this start state only, or of 'uniform' ones; for sharp, forward.  [default: every state]",
+)
 rewards = click.option(
     "--rewards",
     type=click.Choice(["bernoulli", "deterministic"]),

@@ -64,17 +64,15 @@ def work_progress(console: Console) -> Iterator[Callable[[int, int, str], None]]
 @contextmanager
 def study_progress(console: Console) -> Iterator[Callable[[Study], None]]:
     """Yield a function that shows samples so far, how far the statistic is, the gap, the end in sight."""
-    history: list[tuple[float, float]] = [(time.monotonic(), 0.0)]
     shown = 0.0
     with changing_line(console) as show:
 
         def follow(study: Study) -> None:
             nonlocal shown
             now = time.monotonic()
-            history.append((now, float(study.samples)))
             if console.is_terminal and study.checks and now - shown >= _REST:
                 shown = now
-                show(progress_line(study, history))
+                show(progress_line(study))
 
         yield follow
 

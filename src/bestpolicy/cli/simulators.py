@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from bestpolicy.errors import BestPolicyError, InvalidInput, did_you_mean, one_line
-from bestpolicy.simulators import GenerativeModel
+from bestpolicy.simulators import ForwardModel, GenerativeModel, Model
 
 
 def is_simulator(model: str) -> bool:
@@ -21,7 +21,7 @@ def is_simulator(model: str) -> bool:
     return bool(colon) and path.endswith(".py") and name.isidentifier()
 
 
-def load_simulator(typed: str) -> GenerativeModel:
+def load_simulator(typed: str) -> Model:
     """Import the file and return its simulator, or what a function of that name makes."""
     path, _, name = typed.rpartition(":")
     folder, file = os.path.split(os.path.abspath(path))
@@ -32,7 +32,7 @@ def load_simulator(typed: str) -> GenerativeModel:
         known = [each for each in vars(module) if not each.startswith("_")]
         raise InvalidInput(f"{path} has nothing named {name!r}.{did_you_mean(name, known)}")
     found: Any = getattr(module, name)
-    if callable(found) and not isinstance(found, GenerativeModel):
+    if callable(found) and not isinstance(found, GenerativeModel | ForwardModel):
         try:
             found = found()
         except BestPolicyError:
@@ -42,11 +42,11 @@ def load_simulator(typed: str) -> GenerativeModel:
                 f"{typed} must be a simulator or a function without arguments that makes one "
                 f"({type(error).__name__}: {error}). A step function becomes one by bestpolicy.NamedSimulator(step, …)."
             ) from None
-    if not isinstance(found, GenerativeModel):
-        raise InvalidInput(
-            f"{typed} must be a simulator, such as bestpolicy.NamedSimulator(step, states=…, actions=…, discount=…). "
-            f"Got {type(found).__name__} instead."
-        )
+    if not isinstance(found, GenerativeModel | ForwardModel):
+        what = "bestpolicy.NamedSimulator(step, states=…, actions=…, discount=…)"
+        if hasattr(found, "reset") and hasattr(found, "step"):
+            what = "bestpolicy.ResetSimulator(env, horizon=…, reward_range=(low, high))"
+        raise InvalidInput(f"{typed} must be a simulator, such as {what}. Got {type(found).__name__} instead.")
     return found
 
 

@@ -26,7 +26,8 @@ from bestpolicy.verification import verify as check_certificate
 def verify(file: str, model: str | None, store: str | None, limit_gb: float, as_json: bool) -> int:
     """Check a certificate FILE: recompute from it alone that the policy is as good as it says.
 
-    Exit codes: 0 valid, 1 not valid, 2 the file cannot be read, or asks for more than the limit.
+    Exit codes: 0 valid, 1 not valid, or in doubt (the run found that its features do not fit), 2 the file cannot be
+    read, or asks for more than the limit.
     """
     known = None if model is None else load_model(model)
     verdict = check_certificate(file, known, store=store, limit_gb=limit_gb)
@@ -38,4 +39,4 @@ def verify(file: str, model: str | None, store: str | None, limit_gb: float, as_
             say("  shown by the study's file: all that had to be fixed before the samples was")
         for item in verdict.trusted if verdict.valid else []:
             say(f"  taken on trust: {item}")
-    return 0 if verdict.valid else NOT_VALID
+    return 0 if verdict.valid and not verdict.in_doubt else NOT_VALID

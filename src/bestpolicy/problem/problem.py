@@ -319,6 +319,16 @@ class Problem:
                 distinct[candidates[same], later] = False
         return frozen(distinct)
 
+    @property
+    def has_choice(self) -> bool:
+        """Whether some state has two distinct actions."""
+        return bool((self.distinct.sum(axis=1) > 1).any())
+
+    @property
+    def any_policy(self) -> IntArray:
+        """The first allowed action everywhere, (stages, S)."""
+        return np.tile(self.mask.argmax(axis=1), (self.stages, 1))
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that makes the problem, in hexadecimal."""

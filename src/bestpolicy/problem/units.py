@@ -18,6 +18,7 @@ from bestpolicy._numerics.inputs import interval, number, shown, whole
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem.names import Names
 from bestpolicy.problem.problem import Problem
+from bestpolicy.problem.truncation import Truncated
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Units:
     own_states : int, optional
         Show policies for the first so many states only (others, such as the end of a game, were added), and as the
         user's own actions.
+    reward_bias : float
+        What a step can add to the loss of a policy because rewards are truncated to their range (`Truncated`), in the
+        user's units.
     """
 
     reward_scale: float = 1.0
@@ -43,10 +47,12 @@ class Units:
     actions: list[Any] | None = None
     environment: str = ""
     own_states: int | None = None
+    reward_bias: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reward_scale", number("reward_scale", self.reward_scale, above=0))
         object.__setattr__(self, "reward_offset", number("reward_offset", self.reward_offset, least=-inf))
+        object.__setattr__(self, "reward_bias", number("reward_bias", self.reward_bias))
         interval("reward_offset and reward_scale", self.reward_range)
         if self.own_states is not None:
             whole("own_states", self.own_states, 1)
@@ -61,8 +67,11 @@ class Units:
                 ) from None
 
     @classmethod
-    def of_range(cls, reward_range: tuple[float, float]) -> Units:
+    def of_range(cls, reward_range: tuple[float, float] | Truncated) -> Units:
         """Return the units of rewards in [low, high]."""
+        if isinstance(reward_range, Truncated):
+            low, high = reward_range.low, reward_range.high
+            return cls(reward_scale=high - low, reward_offset=low, reward_bias=reward_range.charge)
         low, high = interval("reward_range", reward_range)
         return cls(reward_scale=high - low, reward_offset=low)
 
@@ -91,6 +100,10 @@ class Units:
             return staged
         shown_part = staged[:, : self.own_states]
         return shown_part if self.actions is None else np.asarray(self.actions)[shown_part]
+
+    def truncation_loss(self, problem: Problem) -> float:
+        """Return what truncated rewards may add to the loss of a policy."""
+        return self.reward_bias * float(problem.value_limits[0])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""

@@ -25,15 +25,15 @@ from bestpolicy.comparison import Comparison
 from bestpolicy.comparison.comparison import FORMAT
 from bestpolicy.errors import InvalidInput
 from bestpolicy.mdp import LinearMDP
+from bestpolicy.pictures.labels import Labels
+from bestpolicy.pictures.progress import progress_figure
 from bestpolicy.report.accounts import Account, from_certificate, from_result, from_store, remembered_model
 from bestpolicy.report.comparison_part import comparison_part
 from bestpolicy.report.estimates import Estimates, estimate
 from bestpolicy.report.figures.bounds import bounds_figure
 from bestpolicy.report.figures.comparing import comparison_figure, scaling_figure
-from bestpolicy.report.figures.progress import progress_figure
 from bestpolicy.report.figures.states import Grid, design_figure, gaps_figure, grid_figure, states_figure
-from bestpolicy.report.labels import Labels
-from bestpolicy.report.layout import find_grid
+from bestpolicy.report.layout import find_chart
 from bestpolicy.report.page import render
 from bestpolicy.report.study_part import study_part
 from bestpolicy.study import Result
@@ -71,7 +71,8 @@ def write_report(
     bounds : bool
         Whether to look for that lower bound (for at most 5 s) and that price (3 s, or it is left out).
     grid : (rows, columns) or Grid, optional
-        Draw the states as a grid. Known by itself for the built-in grid, FrozenLake and CliffWalking.
+        Draw the states as a grid. By itself it is known for the built-in grid, FrozenLake, CliffWalking and Taxi, and
+        states that are tuples or texts of numbers are drawn by these.
     """
     target = Path(file_path("path", path))
     page = report_page(source, name=name, model=model, bounds=bounds, grid=grid)
@@ -172,12 +173,14 @@ def describe_study(
     if bound is not None and not 1 <= bound < float("inf"):
         bound = in_rounds = to_verify = None  # says nothing
     if grid is None:
-        layout = find_grid(account.problem, account.model or (mdp.name if mdp is not None else ""), account.labels)
+        known = account.model or (mdp.name if mdp is not None else "")
+        chart = find_chart(account.problem, known, account.settings.units, account.tally)
     else:
         layout = grid if isinstance(grid, Grid) else _as_grid(grid)
         layout.require_room(account.problem.states)
+        chart = layout.chart(account.problem)
     numbers = {"lower_bound": bound, "rounds_bound": in_rounds, "verification": to_verify}
-    return study_part(account, mdp=mdp, plug_in=plug_in, grid=layout, **numbers)
+    return study_part(account, mdp=mdp, plug_in=plug_in, chart=chart, **numbers)
 
 
 def _floor(mdp: LinearMDP, account: Account, rewards: Any) -> float | None:

@@ -15,18 +15,20 @@ from bestpolicy._version import versions
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.instances.loading import load_model
 from bestpolicy.mdp import LinearMDP
+from bestpolicy.pictures.labels import Labels
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
-from bestpolicy.report.labels import Labels
 from bestpolicy.samples import Tally
-from bestpolicy.study import Outcome, Result
-from bestpolicy.study.forecast import stored_forecast
+from bestpolicy.study import FeatureResult, Outcome, Result
+from bestpolicy.study.forecast import Outlook, stored_outlook
+from bestpolicy.study.linearity import Linearity
+from bestpolicy.study.result import FINAL
 from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import Store
 from bestpolicy.verification import Verification, verify_text
 from bestpolicy.verification.reading import Node, parse
 
-_ENDS = (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
+_ENDS = FINAL
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +55,9 @@ class Account:
     tally : Tally, optional
         The samples, those from elsewhere included.
     versions : dict
-    forecast : float, optional
-        Simulator calls that the whole run should need, as `Study.forecast` says; None if it cannot be said, or if
-        the run has come to its end.
+    outlook : Outlook, optional
+        Range of the simulator calls that the whole run should need, as `Study.outlook` says; None if it cannot be said,
+        or if the run has come to its end.
     attempts : int
         Studies of the same problem in the same file.
     warnings : tuple of str
@@ -65,6 +67,8 @@ class Account:
         Of a certificate.
     created : str
     seconds : float, optional
+    linearity : Linearity, optional
+        What was tested of the features.
     """
 
     name: str
@@ -80,13 +84,19 @@ class Account:
     policy: IntArray | None
     tally: Tally | None
     versions: dict[str, str]
-    forecast: float | None = None
+    outlook: Outlook | None = None
     attempts: int = 1
     warnings: tuple[str, ...] = ()
     source: str = ""
     verification: Verification | None = None
     created: str = ""
     seconds: float | None = None
+    linearity: Linearity | None = None
+
+    @property
+    def forecast(self) -> float | None:
+        """What is expected in that range; None if it is too early to tell."""
+        return None if self.outlook is None or not 0 < self.outlook.expected < inf else self.outlook.expected
 
     @property
     def over(self) -> bool:
@@ -114,11 +124,20 @@ class Account:
         return self.model or self.labels.environment or self.name
 
 
+def _require_listed(listed: bool) -> None:
+    if not listed:
+        raise InvalidInput(
+            "pages are about states that are listed. Of others print the result, verify its certificate, or draw "
+            "result.policy(states) and result.values(states) yourself."
+        )
+
+
 def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account:
     """Read a study from a file of studies; it may still be running."""
     with Store(path) as store:
         record = store.read(store.find(name))
         attempts = store.attempts(record.fingerprint)
+    _require_listed(record.is_listed)
     problem, trace, own = record.problem, record.trace, record.own_data
     parts = [tally for _, _, tally in record.told()]
     result = record.result or {}
@@ -139,22 +158,26 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
         policy=trace[-1].policy if trace else None,
         tally=_total([*parts, *([] if own is None else [own])]),
         versions=record.versions,
-        forecast=None if outcome in _ENDS else stored_forecast(record.settings, problem, trace),
+        outlook=None if outcome in _ENDS else stored_outlook(record.settings, problem, trace),
         attempts=attempts,
         warnings=record.settings.doubts,
         source=os.fspath(path),
         created=record.created,
         seconds=result.get("seconds"),
+        linearity=Linearity.from_dict(result["linearity"]) if "linearity" in result else None,
     )
 
 
 def from_result(result: Result, model: str = "") -> Account:
-    """Take a result from memory; of its samples only those that prove something are known."""
+    """Take a result from memory."""
+    _require_listed(not isinstance(result, FeatureResult))
     origin = result.origin
     if origin is None:
         raise InvalidInput("this result does not say where it comes from, so there is nothing to report on it.")
     last = result.checks[-1] if result.checks else None
-    tally = last.proof.tally if last is not None and last.proof is not None else None
+    tally = origin.measured()
+    if tally is None and last is not None and last.proof is not None:
+        tally = last.proof.tally
     return Account(
         name="",
         problem=origin.problem,
@@ -169,11 +192,12 @@ def from_result(result: Result, model: str = "") -> Account:
         policy=None if last is None else last.policy,
         tally=tally,
         versions=versions(),
-        forecast=None if result.outcome in _ENDS else stored_forecast(origin.settings, origin.problem, result.checks),
+        outlook=result.outlook,
         attempts=origin.attempts(),
         warnings=result.warnings,
         source="" if origin.store is None else os.fspath(origin.store),
         seconds=result.seconds,
+        linearity=result.linearity,
     )
 
 
@@ -182,6 +206,7 @@ def from_certificate(text: str, path: str) -> Account:
     document = parse(text)
     verification = verify_text(text)
     claim, run, stated = document.child("claim"), document.child("run"), document.child("problem")
+    _require_listed(not stated.has("description"))
     features = stated.array("features", "f", (None, None, None))
     problem = Problem(
         features,
@@ -203,6 +228,7 @@ def from_certificate(text: str, path: str) -> Account:
             units=Units(
                 claim.number("reward_scale", 1e-300, 1e300),
                 claim.number("reward_offset", -1e300, 1e300),
+                reward_bias=claim.number("reward_bias", 0.0, 1e300) if claim.has("reward_bias") else 0.0,
                 **_names(stated.fields.get("labels")),
             ),
         ),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bestpolicy.comparison import Comparison, Summary
+from bestpolicy.pictures.drawing import require_matplotlib, to_svg
 from bestpolicy.report import words
 from bestpolicy.report.figures.comparing import MOST_LINES, by_instance, comparison_figure
-from bestpolicy.report.figures.drawing import require_matplotlib, to_svg
 from bestpolicy.report.page import Picture, data_link
 
 _ROWS_SHOWN = 500

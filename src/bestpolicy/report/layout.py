@@ -1,30 +1,22 @@
-"""Which problems are grids, and what their actions look like."""
+"""Where the states of a study stand: its names tell, or its environment, or that it is a built-in grid."""
 
 from __future__ import annotations
 
 from math import isqrt
 
 from bestpolicy import instances
+from bestpolicy.pictures import Chart, chart_of, grid_chart
 from bestpolicy.problem import Problem
-from bestpolicy.report.figures.states import Grid
-from bestpolicy.report.labels import Labels
+from bestpolicy.problem.units import Units
+from bestpolicy.samples import Tally
 
 
-def find_grid(problem: Problem, model: str, labels: Labels) -> Grid | None:
-    """Lay out the states of the built-in grid, of FrozenLake and of CliffWalking; None for other problems.
-
-    An environment may have one state more than the grid has cells: the end of all episodes.
-    """
+def find_chart(problem: Problem, model: str, units: Units, tally: Tally | None = None) -> Chart | None:
+    """Return the chart of a problem whose model has this name; None if its states are best listed."""
     side = isqrt(problem.states)
-    if problem.actions != 4:
-        return None
-    if model.lower() in _built_in() and side * side == problem.states:
-        return Grid(side, side, "↑↓←→")
-    if "FrozenLake" in labels.environment and side * side in (problem.states, problem.states - 1):
-        return Grid(side, side, "←↓→↑")
-    if "CliffWalking" in labels.environment and problem.states in (48, 49):
-        return Grid(4, 12, "↑→↓←")
-    return None
+    if problem.actions == 4 and model.lower() in _built_in() and side * side == problem.states:
+        return grid_chart(side, side, problem.states, "↑↓←→")
+    return chart_of(problem, units, tally)
 
 
 def _built_in() -> set[str]:

@@ -1,13 +1,15 @@
 """A page that follows a running study, for this machine alone.
 
-The server listens on 127.0.0.1 and answers two questions: the page, and the version of what it shows, which a small
-script in the page asks for once a second. A request under another host name is refused, so that no web site can read
-the page by pointing its own name here (DNS rebinding). The file of studies is only ever read, so whoever writes it
-is not disturbed.
+The server listens on 127.0.0.1 and answers two questions: the page, and what there is now: the version of the page and
+a line with time and speed. A small script in the page asks for the latter once a second, and puts a new page in the
+place of the old one, so that nothing flickers and what was opened stays open. A request under another host name is
+refused, so that no web site can read the page by pointing its own name here (DNS rebinding). The file of studies is
+only ever read, so whoever writes it is not disturbed.
 """
 
 from __future__ import annotations
 
+import json
 import socketserver
 import sys
 import threading
@@ -20,12 +22,14 @@ from typing import Any
 from bestpolicy.errors import BestPolicyError, InvalidInput
 from bestpolicy.report import describe_study, read_source, study_title
 from bestpolicy.report.accounts import Account
+from bestpolicy.report.clock import Clock
 from bestpolicy.report.page import render
+from bestpolicy.study import Record
 from bestpolicy.study.store import Store
 
 ADDRESS = "127.0.0.1"
 _OVER = "over"
-_LONGEST_REST = 1.5  # seconds until a page may be drawn again; less if drawing took less
+_LONGEST_REST = 10.0  # seconds until a file may be read and a page be drawn again; less if that took less
 
 
 class LivePage:
@@ -43,7 +47,9 @@ class LivePage:
         self._path, self._name = path, name
         self._lock = threading.Lock()
         self._not_before = 0.0
+        self._head = b""
         self._version, self._text = "", ""
+        self._clock = Clock()
         self.look()
 
     def look(self) -> tuple[str, str]:
@@ -57,16 +63,29 @@ class LivePage:
                 # Busy or gone for now: the last page stays.
             return self._version, self._text
 
+    def now(self) -> dict[str, str]:
+        """Return the version, and a line on time and speed."""
+        version, _ = self.look()
+        return {"version": version, "clock": self._clock.line(time.monotonic())}
+
     def _refresh(self) -> None:
-        version, began = study_version(self._path, self._name), time.monotonic()
-        resting = began < self._not_before and not version.endswith(_OVER)  # the end is shown at once
-        if version == self._version or resting:
-            return
-        account = read_source(self._path, self._name)
-        assert isinstance(account, Account)
-        part = describe_study(account, bounds=False)
-        self._text = render(title=study_title(account), study=part, live=version)
-        self._version = version
+        began = time.monotonic()
+        with Store(self._path) as store:
+            study = store.find(self._name)
+            head, kind = store.head(study)
+            resting = began < self._not_before and kind != "ended"  # the end is shown at once
+            if head == self._head or resting:
+                return
+            record = store.read(study)
+        version = version_of(record)
+        self._clock.observe(began, record)
+        if version != self._version:
+            account = read_source(self._path, self._name)
+            assert isinstance(account, Account)
+            self._clock.outlook = account.outlook
+            part = describe_study(account, bounds=False)
+            self._text = render(title=study_title(account), study=part, live=version)
+        self._version, self._head = version, head
         ended = time.monotonic()
         self._not_before = ended + min(ended - began, _LONGEST_REST)
 
@@ -74,7 +93,11 @@ class LivePage:
 def study_version(path: str | PathLike[str], name: str | None) -> str:
     """Text that changes when a study has something new to show."""
     with Store(path) as store:
-        record = store.read(store.find(name))
+        return version_of(store.read(store.find(name)))
+
+
+def version_of(record: Record) -> str:
+    """Text that changes when there is something new to show."""
     looks = len(record.checks)
     return f"{looks}-{record.answers if not looks else 0}-{_OVER if record.result else 'running'}"
 
@@ -114,18 +137,17 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """Answer with the page or its version."""
+        """Answer with the page, or with what there is now."""
         hosts = {f"{host}:{self.server.server_port}" for host in (ADDRESS, "localhost")}
         if self.headers.get("Host", "").lower() not in hosts:
             return self._answer(HTTPStatus.FORBIDDEN, "This server answers to 127.0.0.1 only.\n")
         try:
-            version, page = self.server.page.look()
+            if self.path == "/":
+                return self._answer(HTTPStatus.OK, self.server.page.look()[1], "text/html")
+            if self.path == "/now":
+                return self._answer(HTTPStatus.OK, json.dumps(self.server.page.now()), "application/json")
         except BestPolicyError as error:
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n")
-        if self.path == "/":
-            return self._answer(HTTPStatus.OK, page, "text/html")
-        if self.path == "/version":
-            return self._answer(HTTPStatus.OK, version)
         return self._answer(HTTPStatus.NOT_FOUND, "There is only one page here: /\n")
 
     do_HEAD = do_GET

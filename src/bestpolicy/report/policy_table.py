@@ -8,9 +8,9 @@ from typing import Any
 
 from bestpolicy._numerics.arrays import IntArray
 from bestpolicy.comparison.comparison import to_csv
+from bestpolicy.pictures.labels import Labels
 from bestpolicy.problem import Problem
 from bestpolicy.report.estimates import Estimates
-from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import data_link
 
 _ROWS_SHOWN = 500

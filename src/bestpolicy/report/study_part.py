@@ -13,30 +13,32 @@ from bestpolicy.algorithms import ALGORITHMS, parameters_of
 from bestpolicy.bounds.price import PlugInSamples, loss_from, start_weights
 from bestpolicy.diagnostics.assumptions import check_features, check_model
 from bestpolicy.mdp import LinearMDP
+from bestpolicy.pictures import Chart, Drawn, policy_figure
+from bestpolicy.pictures.drawing import require_matplotlib, to_svg
+from bestpolicy.pictures.labels import Labels
+from bestpolicy.pictures.progress import progress_figure
 from bestpolicy.report import words
 from bestpolicy.report.accounts import Account
 from bestpolicy.report.estimates import Estimates, estimate
-from bestpolicy.report.figures.drawing import require_matplotlib, to_svg
-from bestpolicy.report.figures.progress import progress_figure
 from bestpolicy.report.figures.states import (
     MOST_GAPS,
-    Grid,
     cut_note,
     decision,
     design_figure,
+    drawn,
     gaps_figure,
-    grid_figure,
     states_figure,
 )
-from bestpolicy.report.labels import Labels
 from bestpolicy.report.page import Picture
 from bestpolicy.report.policy_table import policy_table
 from bestpolicy.study import Outcome
 from bestpolicy.study.result import at_most
 from bestpolicy.study.settings import Settings, is_about_failures
+from bestpolicy.study.values import estimated_q_values
 
 _CHECKS_SHOWN = 300
-_HOW_TO_TEST = "identify(..., diagnose=n) tests it from samples"
+_MOST_FEATURES = 600  # beyond it standard errors take minutes, and values alone are shown
+_HOW_TO_TEST = "linearity= tests it from samples"
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def study_part(
     rounds_bound: float | None = None,
     verification: float | None = None,
     plug_in: PlugInSamples | None = None,
-    grid: Grid | None = None,
+    chart: Chart | None = None,
 ) -> dict[str, Any]:
     """All that a page says of a study.
 
@@ -66,7 +68,7 @@ def study_part(
     require_matplotlib()
     policy, labels = account.policy, account.labels
     estimates = None
-    if account.tally is not None and policy is not None:
+    if account.tally is not None and policy is not None and account.problem.dimension <= _MOST_FEATURES:
         low, high = account.settings.units.reward_range
         estimates = estimate(account.problem, account.tally, policy, scale=high - low, offset=low)
     loss = None if mdp is None or account.policy is None else _true_loss(mdp, account)
@@ -80,7 +82,7 @@ def study_part(
         "warnings": account.warnings,
         "attempts": account.attempts,
         "facts": _facts(account, lower_bound, rounds_bound, verification, plug_in, loss),
-        "pictures": _pictures(account, estimates, lower_bound, grid),
+        "pictures": _pictures(account, estimates, lower_bound, chart),
         "policy": None if policy is None else policy_table(account.problem, policy, estimates, labels),
         "as_of": "" if account.certified or not account.checks else words.count(account.checks[-1]["samples"]),
         "checks": _checks(account),
@@ -119,12 +121,12 @@ def _facts(
         price = account.samples / plug_in.samples
         calls = f"{words.counted(plug_in.samples, 'simulator call')} {words.plug_in(plug_in.share, plug_in.runs)}"
         facts.append(Fact("The price of certainty", f"{words.times(price)} times the {calls}", price))
-    if account.forecast is not None:
-        facts.append(Fact("Forecast of calls in all", words.count_roughly(account.forecast), account.forecast))
+    if account.outlook is not None and account.forecast is not None:
+        facts.append(Fact("Forecast of calls in all", words.span_roughly(account.outlook), account.forecast))
     if loss is not None:
         facts.append(Fact("True loss (the model is known)", words.figure(loss, 3), loss))
     facts += [
-        Fact("Algorithm", settings.algorithm),
+        Fact("Algorithm", settings.algorithm + (f" ({settings.chosen})" if settings.chosen else "")),
         Fact("Statement that certifies", account.rule if account.epsilon < inf else "–"),
         Fact("Problem", f"{size}, {problem.time_description}"),
         Fact("Seed", str(settings.seed), settings.seed),
@@ -137,13 +139,14 @@ def _facts(
 
 
 def _pictures(
-    account: Account, estimates: Estimates | None, lower_bound: float | None, grid: Grid | None
+    account: Account, estimates: Estimates | None, lower_bound: float | None, chart: Chart | None
 ) -> list[Picture]:
     pictures = [_progress(account, lower_bound)]
+    if chart is not None and account.policy is not None:
+        pictures.append(_on_the_chart(account, _drawn(account, estimates), chart))
     if estimates is not None:
         pictures += [
-            None if grid is None else _on_the_grid(account, estimates, grid),
-            _states(account, estimates),
+            _states(account, estimates) if chart is None else None,
             _gaps(estimates, account.labels),
             _design(estimates, account.labels),
         ]
@@ -166,14 +169,47 @@ def _progress(account: Account, lower_bound: float | None) -> Picture | None:
     )
 
 
-def _on_the_grid(account: Account, estimates: Estimates, grid: Grid) -> Picture:
-    step = " in the first step" if account.problem.horizon is not None else ""
-    description = f"Grid of {grid.rows} by {grid.columns} states: the policy{step}."
+def _drawn(account: Account, estimates: Estimates | None) -> Drawn:
+    """What is known of each state; of a large problem only values."""
+    if estimates is not None:
+        return drawn(estimates)
+    assert account.policy is not None
+    choice = account.problem.mask.sum(axis=1) > 1
+    if account.tally is None:
+        return Drawn(account.policy, choice=choice)
+    q_values = estimated_q_values(account.problem, account.tally, account.policy, account.settings.units)
+    values = np.take_along_axis(q_values, account.policy[:, :, None], axis=2)[:, :, 0]
+    return Drawn(account.policy, values, choice=choice)
+
+
+def _on_the_chart(account: Account, shown: Drawn, chart: Chart) -> Picture:
+    episodic, names = account.problem.horizon is not None, [axis.name for axis in chart.axes]
+    others = len(chart.axes) - (1 if len(chart.axes) == 1 or chart.signs else 2)
+    caption, title = "Values are estimated from all samples; they explain, the guarantee does not rest on them.", ""
+    if chart.signs:
+        title = "The policy on the grid"
+        caption = (
+            "Colour is the estimated value. Signs are the actions of the policy, pale where the next best action is "
+            "within two standard errors; a dot is a state without a choice."
+        )
+    elif len(chart.axes) == 1:
+        title = "The policy, state by step" if episodic else "Action and value of each state"
+        caption += "" if episodic else " Bars are two standard errors."
+    else:
+        title = f"The policy, {names[1]} by {names[0]}" if all(names[:2]) else "The policy by coordinates"
+        if others or episodic:
+            caption = "What the policy plays; one picture for each value of what is written above it."
+    if episodic and len(chart.axes) > 1:
+        caption += " Some of the steps are drawn." if account.problem.stages > 4 else ""
+    if chart.left_out:
+        caption += f" {words.counted(chart.left_out, 'state')} of another kind left out."
+    sizes = " by ".join(str(len(axis.levels)) for axis in reversed(chart.axes))
+    description = f"{title}. Grid of {sizes} states." if len(chart.axes) > 1 else f"{title}."
+    figure = policy_figure(chart, shown, account.labels, episodic=episodic)
     return Picture(
-        "The policy on the grid",
-        to_svg(grid_figure(estimates, grid), "grid", description),
-        f"Colour is the estimated value. Signs are the actions of the policy{step}, pale where the next best "
-        "action is within two standard errors; a dot is a state without a choice.",
+        title,
+        to_svg(figure, "map", description),
+        caption,
     )
 
 
@@ -256,10 +292,11 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
         ),
         ("samples are independent given the sampled pairs, and none was lost for what came out", *independent),
     ]
-    if mdp is None:
+    if mdp is None and not account.problem.is_tabular:
         linear = "transition probabilities and mean rewards are linear in the features"
         bent = any(not is_about_failures(warning) for warning in account.warnings)
-        tested = in_doubt if bent else ("taken on trust", _HOW_TO_TEST)
+        found = account.linearity
+        tested = in_doubt if bent else ("taken on trust", _HOW_TO_TEST) if found is None else ("tested", found.words)
         trusted.insert(1, (linear, *tested))
     span = account.settings.parameters.get("value_span", inf)
     if isinstance(span, float) and isfinite(span):

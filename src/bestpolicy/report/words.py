@@ -9,12 +9,14 @@ from statistics import median
 from bestpolicy.comparison import Summary
 from bestpolicy.report.accounts import Account
 from bestpolicy.study import Outcome
+from bestpolicy.study.forecast import Outlook
 from bestpolicy.study.result import gave_up, percent, quality
 
 _WHY = {
     Outcome.BUDGET: "The budget of simulator calls is spent.",
     Outcome.TIME: "The time was up.",
     Outcome.INTERRUPTED: "The run was interrupted.",
+    Outcome.DOUBT: "The features do not fit: take finer ones, or one-hot ones.",
     Outcome.NO_GUARANTEE: "All samples are made, but this algorithm proves nothing of its policy.",
     Outcome.RUNNING: "The run is not over.",
 }
@@ -47,6 +49,8 @@ def headline(account: Account, lower_bound: float | None = None) -> str:
         return "Every policy is optimal: no state has two distinct actions."
     sure = percent(account.settings.delta)
     promise = f"{quality(account.epsilon)} {account.settings.where} with probability at least {sure}"
+    if account.outcome == Outcome.DOUBT or (account.verification is not None and account.verification.in_doubt):
+        return f"In doubt: the features do not fit, so that nothing is certified of this policy, after {calls}."
     if account.warnings:
         promise += ", if the warning below can be dismissed"
     if account.certified:
@@ -69,9 +73,14 @@ def standing(account: Account) -> str:
     why = next((text for outcome, text in _WHY.items() if outcome == account.outcome), "")
     if account.outcome == Outcome.GAVE_UP:
         why = gave_up(account.samples, account.settings.asked_epsilon) + "."
-    if account.forecast is None:
+    if account.forecast is None or account.outlook is None:
         return why
-    return f"{why} About {count_roughly(account.forecast)} simulator calls should be needed in all."
+    return f"{why} {span_roughly(account.outlook)} simulator calls should be needed in all."
+
+
+def span_roughly(ahead: Outlook) -> str:
+    """A range of calls, with two digits: ``3,100 to 4,800``."""
+    return f"{count_roughly(ahead.low)} to {count_roughly(ahead.high)}"
 
 
 def count_roughly(number: float) -> str:

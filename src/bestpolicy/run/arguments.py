@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from bestpolicy._numerics.inputs import function, number
-from bestpolicy.algorithms import Algorithm, make_algorithm
+from bestpolicy.algorithms import Algorithm, Choice, choose_algorithm, is_default, make_algorithm
 from bestpolicy.errors import InvalidInput
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
 from bestpolicy.problem.names import Names
 from bestpolicy.problem.units import Units
 from bestpolicy.simulators import (
     CallableSimulator,
+    ExactSimulator,
+    FeatureSimulator,
     ForwardModel,
     GenerativeModel,
     GymSimulator,
@@ -46,9 +48,14 @@ def as_simulator(model: Any, told: dict[str, Any]) -> Model:
 
 def calls_a_function(model: Any) -> bool:
     """Whether a function of the user's is called for the samples, so that each of them costs time."""
-    return isinstance(model, CallableSimulator | ResetSimulator) or (
+    return isinstance(model, CallableSimulator | FeatureSimulator | ResetSimulator) or (
         isinstance(model, GymSimulator) and not model.has_table
     )
+
+
+def tested_share(model: Any, linearity: float | None) -> float | None:
+    """Return the share of the calls that tests the features; a model that is known to be linear needs no test."""
+    return 0.0 if linearity is None and isinstance(model, ExactSimulator) else linearity
 
 
 def numbered_start(model: Model, start: Any) -> Any:
@@ -71,7 +78,12 @@ def numbered_start(model: Model, start: Any) -> Any:
 
 def require_same_problem(study: Study, model: Model) -> None:
     same = model.problem.fingerprint == study.problem.fingerprint
-    if not same and len(model.problem.ends) and study.problem.given_features is not None:  # begun by an older version
+    if (
+        not same
+        and isinstance(study.problem, Problem)
+        and len(model.problem.ends)
+        and study.problem.given_features is not None
+    ):  # begun by an older version
         same = model.problem.without_ends.fingerprint == study.problem.fingerprint
     if not same:
         raise InvalidInput(
@@ -98,7 +110,7 @@ def require_same_problem(study: Study, model: Model) -> None:
 
 
 def check_arguments(model: Any, executor: Any, max_seconds: Any, query_seconds: Any, progress: Any) -> None:
-    if not isinstance(model, Model) or not isinstance(model.problem, Problem):
+    if not isinstance(model, Model) or not isinstance(model.problem, Problem | FeatureProblem):
         raise InvalidInput(
             "model must be a function, with states= and actions=, or have a `problem` and a `sample(pulls, rng)`. "
             f"Got {type(model).__name__}; wrap a model in ExactSimulator (or solve it: model.policy), an environment "
@@ -130,15 +142,18 @@ def share_names(study: Study, model: Model, executor: Any) -> None:
             "List them: states=[…] (those of a simulator after a run without workers are its attribute `states`)."
         )
     model.know_states(study.units.states)  # type: ignore[union-attr]
+    study.name_states(Units.of(model).states)  # it may have numbered more of them already
 
 
-def suited(algorithm: str | Algorithm | None, model: Model) -> str | Algorithm | None:
-    """Return the algorithm with what the simulator knows that bears on it; "forward" if it can only be followed."""
-    name = "forward" if algorithm is None and not isinstance(model, GenerativeModel) else algorithm
-    known = getattr(model, "parameters", None)
-    if isinstance(name, str) and isinstance(known, dict) and name in known:
-        return make_algorithm(name, known[name])
-    return name
+def suited(algorithm: str | Algorithm | None, model: Model, **known: bool) -> Choice:
+    """Return the algorithm as named or by default, with what the simulator knows that bears on it."""
+    choice = choose_algorithm(algorithm, model.problem, pairs=isinstance(model, GenerativeModel), **known)
+    own, name = getattr(model, "parameters", None), choice.algorithm.name
+    by_name = is_default(algorithm) or isinstance(algorithm, str)
+    if by_name and isinstance(own, dict) and name in own:
+        choice = choice._replace(algorithm=make_algorithm(name, own[name]))
+    require_sampling(choice.algorithm, model)
+    return choice
 
 
 def require_sampling(algorithm: Algorithm, model: Model) -> None:

@@ -12,13 +12,11 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal
 
-import numpy as np
-
-from bestpolicy._numerics.inputs import choice, whole
+from bestpolicy._numerics.inputs import choice
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.algorithms import Algorithm, find_algorithm
-from bestpolicy.diagnostics import check_linearity, sample_for_diagnostics
+from bestpolicy.algorithms import Algorithm
 from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.problem import Truncated
 from bestpolicy.problem.units import Units
 from bestpolicy.run.arguments import (
     as_simulator,
@@ -29,17 +27,19 @@ from bestpolicy.run.arguments import (
     require_sampling,
     share_names,
     suited,
+    tested_share,
     wants_line,
 )
-from bestpolicy.run.measure import Record, measure, remove_records, simulating
+from bestpolicy.run.measure import Record, measure, remove_records
 from bestpolicy.run.progress import ProgressLine
-from bestpolicy.run.workers import Crew, failed, with_study
+from bestpolicy.run.workers import Crew, failed
 from bestpolicy.samples import Tally
-from bestpolicy.simulators import GenerativeModel, Model
-from bestpolicy.simulators.calls import Calls, Paused, recording
+from bestpolicy.simulators import Model
+from bestpolicy.simulators.calls import Paused
 from bestpolicy.study import Outcome, Result, Study
 from bestpolicy.study.again import resume_same
 from bestpolicy.study.patience import TimeUp, until
+from bestpolicy.study.result import FINAL
 
 CALLS_PER_QUERY = 100  # with workers: they are hired for calls that take long
 LARGEST_BATCH = 10**8  # of calls of a user's function: a day, if one takes a millisecond
@@ -56,7 +56,7 @@ def identify(
     actions: Iterable[Any] | Callable[[Any], Iterable[Any]] | None = None,
     discount: float | None = None,
     horizon: int | None = None,
-    reward_range: tuple[float, float] | None = None,
+    reward_range: tuple[float, float] | Truncated | None = None,
     ends: Iterable[Any] | None = None,
     algorithm: str | Algorithm | None = None,
     seed: int | None = None,
@@ -70,7 +70,7 @@ def identify(
     query_seconds: float | None = None,
     own_data: Tally | None = None,
     start: Any = None,
-    diagnose: int | None = None,
+    linearity: float | None = None,
     largest_batch: float | None = None,
     progress: bool | Callable[[Study], None] | None = None,
 ) -> Result:
@@ -96,7 +96,9 @@ def identify(
     states, actions, discount, horizon, reward_range, ends : optional
         Of a function: all states and actions, by whatever names, and what else `NamedSimulator` wants to know.
     algorithm : str or Algorithm, optional
-        "gss" if the problem is discounted, "gss-e" if episodic, by default.
+        By default, or if it is "auto", the one that fits: "forward" if the environment can only be reset and stepped,
+        "adaptive" with samples from elsewhere, else "sharp" (`bestpolicy.algorithms.default_name`); the result says
+        which it was. The paper's own are "gss" and "gss-e".
     seed : int, optional
         The same seed gives the same answer. Drawn and recorded in the result if not given.
     max_samples, max_seconds : optional
@@ -122,12 +124,14 @@ def identify(
     start : optional
         Claim something of this start state only, or of a distribution over states, as {state: probability} or as an
         array (S,); see `Study`.
-    diagnose : int, optional
-        First simulate this many times each of up to 500 pairs, and test whether rewards and transitions are linear in
-        the features at all; if not, the result carries a warning. These calls come on top of `samples`.
+    linearity : float, optional
+        Whether rewards and transitions are linear in the features is tested while the run goes on, with as many calls
+        as the claim needs and at least this share of the others: 0.05 by default, 0 for no test. Not with one-hot
+        features, nor with an `ExactSimulator`, which is linear. If the features do not fit, the outcome is "in doubt".
     largest_batch : float, optional
         Refuse to begin if the first batch is of more simulator calls than this: 10⁸ by default where your own function
-        is called and there is no `max_samples`.
+        is called and there is no `max_samples`. Where there is no `max_seconds` either, a run ends, with what it would
+        need, as soon as that is in sight to be more.
     progress : bool or callable, optional
         Whether to show on standard error how far it is; by default on a terminal and in a notebook. Or a function that
         is called with the `Study` after every look at the data.
@@ -154,18 +158,11 @@ def identify(
     model = as_simulator(model, {name: value for name, value in told.items() if value is not None})
     check_arguments(model, executor, max_seconds, query_seconds, progress)
     choice("if_exists", if_exists, ("resume", "fail"))
-    if diagnose is not None:
-        whole("diagnose", diagnose, 1)
-        if not isinstance(model, GenerativeModel):
-            raise InvalidInput("diagnose is not for an environment that can only be reset and stepped: leave it out.")
-    algorithm = suited(algorithm, model)
-    if algorithm is not None:
-        require_sampling(find_algorithm(algorithm, model.problem), model)
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
     how: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,
-        "algorithm": algorithm,
+        "algorithm": suited(algorithm, model, own_data=own_data is not None, start=start is not None),
         "seed": seed,
         "max_samples": max_samples,
         "calls_per_query": calls_per_query,
@@ -174,6 +171,7 @@ def identify(
         "units": Units.of(model),
         "own_data": own_data,
         "start": numbered_start(model, start),
+        "linearity": tested_share(model, linearity),
     }
     with until(deadline):
         resumed = None
@@ -184,26 +182,11 @@ def identify(
         if largest_batch is None and max_samples is None and calls_a_function(model):
             largest_batch = LARGEST_BATCH
         study = resumed or Study(model.problem, **how, largest_batch=largest_batch)
+        if max_seconds is None and largest_batch is not None:
+            study.largest_plan = largest_batch
     with closing(study):
-        if diagnose is not None and not study.done:
-            try:
-                assert isinstance(model, GenerativeModel)
-                with simulating(), recording(Calls(until=deadline)):
-                    found = linearity_warnings(model, diagnose, study.seed)
-                study.warn(*(warning for warning in found if warning not in study.warnings))
-            except Paused:
-                study.stop(Outcome.TIME)
-            except SimulatorError as error:
-                raise with_study(study, error) from error.__cause__
         left = None if deadline is None else max(1e-9, deadline - time.monotonic())
         return drive(study, model, max_seconds=left, executor=executor, query_seconds=query_seconds, progress=progress)
-
-
-def linearity_warnings(model: GenerativeModel, samples_per_pair: int, seed: int) -> tuple[str, ...]:
-    """Test whether a simulator is linear in its features; return what to warn of."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
-    report = check_linearity(model.problem, sample_for_diagnostics(model, samples_per_pair, rng))
-    return () if report.passed else (report.sentence(Units.of(model).reward_scale),)
 
 
 def drive(
@@ -227,8 +210,8 @@ def drive(
         check_arguments(model, executor, max_seconds, query_seconds, progress)
         require_same_problem(study, model)
         require_sampling(study.algorithm, model)
-        share_names(study, model, executor)
         study.reopen()
+        share_names(study, model, executor)
         deadline = None if max_seconds is None else begun + max_seconds
         crew = None if executor is None else Crew(model, executor, query_seconds=query_seconds)
         logger.info("%s with seed %d", study, study.seed)
@@ -246,6 +229,8 @@ def drive(
                         line.look(study)
                     if study.stop_requested:
                         study.stop(Outcome.INTERRUPTED)
+                    elif study.outlook().low > study.largest_plan:
+                        study.stop(Outcome.BUDGET)
                     elif deadline is not None and time.monotonic() > deadline:
                         study.stop(Outcome.TIME)
         except (Paused, TimeUp):
@@ -257,7 +242,7 @@ def drive(
                 crew.dismiss()
             if line is not None:
                 line.end()
-            if study.outcome in (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE):
+            if study.outcome in FINAL:
                 remove_records(study)
         logger.info("%s", study)
         return replace(study.result(), names=getattr(model, "names", None))
@@ -278,11 +263,17 @@ def _answer_here(study: Study, model: Model, until: float | None, line: Progress
             tally = measure(model, query, calls=calls)
         except SimulatorError as error:
             record.remove()
+            _share_numbers(study, model)
             raise failed(study, query, error) from error.__cause__
         finally:
             study.unfinished = calls.kept
         study.unfinished = 0
-        if getattr(model, "numbers_as_they_appear", False):
-            study.name_states(Units.of(model).states)
+        _share_numbers(study, model)
         study.tell(query, tally)
         record.remove()
+
+
+def _share_numbers(study: Study, model: Model) -> None:
+    """Have the study know the numbers that observations have got, before it is told of samples that have them."""
+    if getattr(model, "numbers_as_they_appear", False):
+        study.name_states(Units.of(model).states)

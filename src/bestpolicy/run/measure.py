@@ -14,10 +14,8 @@ from glob import escape, glob
 from hashlib import sha256
 from typing import Any, cast
 
-import numpy as np
-
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
-from bestpolicy.samples import Episodes, Tally, answer_ends
+from bestpolicy.samples import Draws, Episodes, Pulls, Tally, answer_ends
 from bestpolicy.simulators import ForwardModel, GenerativeModel, Model
 from bestpolicy.simulators.calls import Calls, Paused, recording
 from bestpolicy.study import Query, Study
@@ -50,12 +48,11 @@ class Record:
     @classmethod
     def of(cls, study: Study, query: Query, until: float | None = None) -> Record:
         """Return the record of a query of a study."""
-        if study.calls_file is None or isinstance(query.wanted, Episodes):  # episodes begin anew, as they were
+        if study.calls_file is None or not isinstance(query.wanted, Pulls):  # others begin anew, as they were
             return cls(until=until)
         path, root = study.calls_file
         digest = sha256(f"{root} {query.seed} {query.index} {query.attempt} ".encode())
-        for array in (query.pulls.pairs, query.pulls.counts):
-            digest.update(np.ascontiguousarray(array, dtype="<i8").data)
+        query.wanted.sign(digest)
         return cls(f"{path}.{query.index}", digest.digest(), until)
 
     def open(self, stopping: Stopping = lambda: False) -> Calls:
@@ -86,6 +83,8 @@ def measure(model: Model, query: Query, end_with_parent: bool = False, calls: Re
         wanted = query.wanted
         if isinstance(wanted, Episodes):
             tally = cast(ForwardModel, model).rollout(wanted, query.rng())
+        elif isinstance(wanted, Draws):
+            tally = cast(Any, model).sample(wanted, query.rng())
         else:
             pulls, known = answer_ends(wanted, model.problem)  # no simulator has to know what comes after the end
             tally = cast(GenerativeModel, model).sample(pulls, query.rng())

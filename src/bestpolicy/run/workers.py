@@ -208,7 +208,7 @@ def failed(study: Study, query: Query, reason: Any, times: int = 1) -> Simulator
     error = reason
     if not isinstance(reason, SimulatorError) or times > 1 or reason.partial is None:
         often = f" failed {times} times; last" if times > 1 else ""
-        what = f"query {query.index} ({query.wanted.describe(study.problem)}){often}: {_said(reason)}"
+        what = f"{query.name} ({query.wanted.describe(study.problem)}){often}: {_said(reason)}"
         error = SimulatorError(what, getattr(reason, "partial", None))
         error.final = getattr(reason, "final", False)
     counted = isinstance(query.wanted, Episodes) and getattr(error.partial, "broken_episodes", 0) > 0
@@ -234,7 +234,8 @@ def _said(reason: Any) -> str:
     if isinstance(reason, SimulatorError):
         return one_line(reason)
     if _is_killed_worker(reason):
-        return f"{_DIED}. Dask has tried it on {reason.allowed_failures + 1} workers"
+        # Dask cannot tell which of the queries that were with a worker made it die.
+        return f"{_DIED}. Dask has had it, or a query that waited beside it, on {reason.allowed_failures + 1} workers"
     what = f"it did not get to a worker and back ({type(reason).__name__}: {' '.join(str(reason).split())})"
     return f"{what}. {_TO_SEND}" if "pickle" in what else what
 

@@ -1,12 +1,17 @@
-"""What is asked of a simulator, `Pulls` of pairs or `Episodes` of a policy, and what it answers, a `Tally`."""
+"""What is asked of a simulator, `Pulls` of pairs or `Episodes` of a policy, and what it answers, a `Tally`.
 
+Where states cannot be listed it is asked for `Draws` and answers with what is `Drawn`: the same verbs.
+"""
+
+from bestpolicy.samples.cells import are_cells as are_cells
+from bestpolicy.samples.draws import Bets, Drawn, Draws
 from bestpolicy.samples.episodes import Episodes
 from bestpolicy.samples.episodes import require_episodes as require_episodes
-from bestpolicy.samples.tally import Followed, Pulls, Tally
-from bestpolicy.samples.tally import answer_ends as answer_ends
-from bestpolicy.samples.tally import are_cells as are_cells
-from bestpolicy.samples.tally import require_pulls as require_pulls
+from bestpolicy.samples.pulls import Pulls
+from bestpolicy.samples.pulls import answer_ends as answer_ends
+from bestpolicy.samples.pulls import require_pulls as require_pulls
+from bestpolicy.samples.tally import Followed, Tally
 
-Wanted = Pulls | Episodes  # what a request asks for
+Wanted = Pulls | Episodes | Draws  # what a request asks for
 
-__all__ = ["Episodes", "Followed", "Pulls", "Tally"]
+__all__ = ["Bets", "Drawn", "Draws", "Episodes", "Followed", "Pulls", "Tally"]

@@ -136,6 +136,13 @@ class Episodes:
         """Return an answer as it is: which pairs are visited is up to chance."""
         return tally
 
+    def sign(self, digest: Any) -> None:
+        """Have a hash stand for it."""
+        kind = "<f8" if self.is_stochastic else "<i8"
+        digest.update(f"{self.policy.shape} {kind} {self.count} {self.length} ".encode())
+        digest.update(np.ascontiguousarray(self.policy, dtype=kind).data)
+        digest.update(str(np.asarray(-1 if self.start is None else self.start).tolist()).encode())
+
     def describe(self, problem: Problem) -> str:
         """Say what it is, for an error."""
         return f"a walk of {self.steps} steps" if self.is_walk else f"{self.count} episodes of a policy"

@@ -18,6 +18,7 @@ import numpy as np
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Episodes, Pulls, Tally
 from bestpolicy.simulators.exact import ExactSimulator
+from bestpolicy.simulators.feature_user import FeatureSimulator
 from bestpolicy.simulators.gymnasium import GymSimulator
 from bestpolicy.simulators.named import NamedSimulator
 from bestpolicy.simulators.resetting import ResetSimulator
@@ -57,6 +58,7 @@ Model = GenerativeModel | ForwardModel
 __all__ = [
     "CallableSimulator",
     "ExactSimulator",
+    "FeatureSimulator",
     "ForwardModel",
     "GenerativeModel",
     "GymSimulator",

@@ -6,6 +6,9 @@ is answered, faster ones as many as a millisecond holds. Whoever answers the que
 is and goes on with the stream as it was then, so that the answer is to the last bit the one that would have come
 without the interruption, wherever that was. A record that is lost or damaged, or belongs to another query, costs no
 more than its calls: they are made again, with the same outcome.
+
+Episodes are on record whole (`trajectories`): nobody can put an environment that can only be stepped back into the
+midst of one.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 _PAUSE = 0.001  # seconds between two entries: what faster calls may lose
 _SHARE = 50  # an entry may take one part in so many of the time
 _LARGEST = 2**30  # bytes of a record; calls of which there are more are fast
-_MARK = b"bpcalls1"
-_ENTRY = struct.Struct("<II")  # calls, checksum
+_MARK = b"bpcalls2"
+_ENTRY = struct.Struct("<III")  # calls, bytes that go with them, checksum
 _STREAM = struct.Struct("<16s16sII")
 
 
@@ -61,6 +64,8 @@ class Calls:
         Calls whose outcomes are known.
     due : float
         When `note` wants to be called again.
+    told : list of bytes
+        What a simulator put on record with its calls, besides them.
     """
 
     def __init__(
@@ -71,6 +76,8 @@ class Calls:
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.due, self.kept, self.made = -inf, 0, 0
+        self.told: list[bytes] = []
+        self._glance = -inf  # when to ask again whether to stop
         self._until, self._stopping = inf if until is None else until, stopping
         self._rewards, self._next_states = np.zeros(0), np.zeros(0, np.int64)
         self._stream: dict[str, Any] | None = None
@@ -99,15 +106,17 @@ class Calls:
         """Take all entries that are whole; return where they end."""
         rewards, states = [self._rewards], [self._next_states]
         while place + _ENTRY.size <= len(found):
-            count, checksum = _ENTRY.unpack_from(found, place)
+            count, more, checksum = _ENTRY.unpack_from(found, place)
             begin = place + _ENTRY.size
-            end = begin + _STREAM.size + 16 * count
+            end = begin + _STREAM.size + 16 * count + more
             content = found[begin:end]
             if end > len(found) or crc32(content) != checksum:
                 break
             self._stream = _unpacked(content)
             rewards.append(np.frombuffer(content, "<f8", count, _STREAM.size).astype(np.float64))
             states.append(np.frombuffer(content, "<i8", count, _STREAM.size + 8 * count).astype(np.int64))
+            if more:
+                self.told.append(content[-more:])
             place = end
         self._rewards, self._next_states = np.concatenate(rewards), np.concatenate(states)
         self.kept = len(self._rewards)
@@ -127,8 +136,10 @@ class Calls:
             self._stream = None
         return rewards, next_states, count
 
-    def note(self, rewards: FloatArray, next_states: IntArray, count: int, rng: np.random.Generator) -> None:
-        """Put on record what is new of the first `count` outcomes of the block.
+    def note(
+        self, rewards: FloatArray, next_states: IntArray, count: int, rng: np.random.Generator, more: bytes = b""
+    ) -> None:
+        """Put on record what is new of the first `count` outcomes of the block, and what else goes with it.
 
         Raises
         ------
@@ -138,7 +149,7 @@ class Calls:
         began = time.monotonic()
         self.made = self._before + count
         if self._file is not None and count > self._noted and self._size < _LARGEST:
-            self._write(rewards[self._noted : count], next_states[self._noted : count], rng)
+            self._write(rewards[self._noted : count], next_states[self._noted : count], rng, more)
             self.kept += count - self._noted
             self._noted = count
         now = time.monotonic()
@@ -147,7 +158,7 @@ class Calls:
         self.due = min(now + max(_PAUSE, _SHARE * (now - began)), self._until)
 
     def tick(self) -> None:
-        """Stop between two steps of an episode if it is time to: episodes are not on record, and begin anew.
+        """Stop between two steps of an episode if it is time to: it begins anew, and those before it are on record.
 
         Raises
         ------
@@ -155,16 +166,17 @@ class Calls:
             If it is time to stop.
         """
         now = time.monotonic()
-        if now >= self.due:
+        if now >= self._glance:
             if now >= self._until or self._stopping():
                 raise Paused
-            self.due = min(now + _PAUSE, self._until)
+            self._glance = min(now + _PAUSE, self._until)
 
-    def _write(self, rewards: FloatArray, next_states: IntArray, rng: np.random.Generator) -> None:
-        content = b"".join((_packed(rng), rewards.astype("<f8").tobytes(), next_states.astype("<i8").tobytes()))
+    def _write(self, rewards: FloatArray, next_states: IntArray, rng: np.random.Generator, more: bytes) -> None:
+        numbers = rewards.astype("<f8").tobytes(), next_states.astype("<i8").tobytes()
+        content = b"".join((_packed(rng), *numbers, more))
         assert self._file is not None
         try:
-            self._size += os.write(self._file, _ENTRY.pack(len(rewards), crc32(content)) + content)
+            self._size += os.write(self._file, _ENTRY.pack(len(rewards), len(more), crc32(content)) + content)
         except OSError:  # the disk is full, say: what is there counts, and nothing more is written
             self.close()
 

@@ -6,6 +6,7 @@ Every pair has a coordinate of its own (`Problem.tabular`), with which any finit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from bestpolicy._numerics.inputs import function, shown
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.problem.names import Names, key_of, listed, plain_names, positions_of
-from bestpolicy.problem.units import Units
+from bestpolicy.problem.truncation import Truncated
 from bestpolicy.simulators.user import CallableSimulator
 
 
@@ -35,7 +36,7 @@ class NamedSimulator(CallableSimulator):
     discount, horizon
         Exactly one of them, as in `Problem`.
     reward_range : (low, high)
-        The lowest and the highest reward that can ever occur.
+        The lowest and the highest reward that can ever occur; `Truncated` if there are none.
     ends : sequence, optional
         States in which the process is over, listed in `states` or not: `step` is never asked about them, every later
         reward is 0.
@@ -54,7 +55,7 @@ class NamedSimulator(CallableSimulator):
         actions: Iterable[Any] | Callable[[Any], Iterable[Any]],
         discount: float | None = None,
         horizon: int | None = None,
-        reward_range: tuple[float, float] = (0.0, 1.0),
+        reward_range: tuple[float, float] | Truncated = (0.0, 1.0),
         ends: Iterable[Any] = (),
     ) -> None:
         function("step", step, "step(state, action, rng) -> (reward, next_state)")
@@ -79,9 +80,8 @@ class NamedSimulator(CallableSimulator):
         numbers = sorted(self._number[key] for key in over)
         problem = Problem.tabular(len(known), len(every), discount=discount, horizon=horizon, mask=mask, ends=numbers)
         super().__init__(problem, step, reward_range=reward_range)
-        self.units = Units(
-            self.units.reward_scale,
-            self.units.reward_offset,
+        self.units = replace(
+            self.units,
             states=plain_names(known, "states"),
             actions=plain_names(every, "actions"),
         )

@@ -12,13 +12,16 @@ MultiDiscrete, MultiBinary, and tuples of them) are, and so is ``states=[…]``.
 they appear, up to the number that ``states=`` states; the file of a study keeps them, but several workers would number
 them differently, so they need a list.
 
-**Randomness.** Each query seeds the environment once, by ``reset(seed=…)``, and never again until the next query: with
-the same seed at every episode all would be the same.
+**Randomness.** Every episode begins with ``reset(seed=…)`` and a seed of its own, drawn from the stream of the query:
+so episodes are independent even if an environment makes its world from the seed, and one that was interrupted can be
+simulated again as it was. All chance must come from that seed, in ``env.np_random`` or otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from inspect import signature
 from itertools import product
 from math import inf, prod
 from threading import Lock
@@ -33,7 +36,7 @@ from bestpolicy.problem import Problem
 from bestpolicy.problem.names import key_of, plain, positions_of
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Episodes, Tally, require_episodes
-from bestpolicy.simulators.calls import tick
+from bestpolicy.simulators.calls import Calls, current_calls, tick
 from bestpolicy.simulators.environments import (
     checked_mask,
     checked_range,
@@ -43,6 +46,7 @@ from bestpolicy.simulators.environments import (
     name_of,
 )
 from bestpolicy.simulators.stepping import chosen
+from bestpolicy.simulators.trajectories import Room, pieces
 
 _LISTED = 100_000  # states of a space up to which it is listed
 _REWARD = (
@@ -56,8 +60,8 @@ class ResetSimulator:
     Parameters
     ----------
     env : gymnasium.Env, str, or callable
-        An environment, the name that ``gymnasium.make`` knows it by, or a function that makes one. Workers on other
-        processes make their own from a name or a function.
+        An environment, the name that ``gymnasium.make`` knows it by, its class, or a function that makes one. Workers
+        on other processes make their own from a name, a class or a function.
     horizon : int
         H, the number of steps that count. The environment's own time limit must not be shorter.
     states : sequence or int, optional
@@ -102,16 +106,18 @@ class ResetSimulator:
         mask: ArrayLike | None = None,
     ) -> None:
         gymnasium = import_gymnasium()
-        self._make = env if isinstance(env, str) or (callable(env) and not hasattr(env, "step")) else None
+        makes = isinstance(env, str | type) or (callable(env) and not hasattr(env, "step"))
+        self._make = env if makes else None
         self._env = self._made(env)
         self._horizon = whole("horizon", horizon, 1)
         _require_long_limit(self._env, self._horizon)
+        _require_seeds(self._env)
         self.actions = list_labels(gymnasium, self._env, "action_space", "actions", actions)
         positions_of(self.actions, "actions")
         self.states, most = _labels(gymnasium, self._env, states)
         self._grows = most > len(self.states)
         self._number = positions_of(self.states, "states") if self.states else {}
-        self._end = most
+        self._end, self._noted = most, 0
         low, high = checked_range(reward_range)
         low, high = min(low, 0.0), max(high, 0.0)
         self._low, self._high, self._scale = low, high, high - low
@@ -208,55 +214,42 @@ class ResetSimulator:
             return self._episodes(episodes, rng)
 
     def _episodes(self, episodes: Episodes, rng: np.random.Generator) -> Tally:
-        shape, count = (episodes.count, self._horizon), episodes.count
-        states, actions = np.full((count, self._horizon + 1), self._end), np.zeros(shape, np.int64)
-        rewards, lengths = np.full(shape, self.problem.end_reward), np.full(count, self._horizon)
-        env, seed = self._environment, int(rng.integers(2**31))
-        for i in range(count):
-            try:
-                begun = env.reset(seed=seed) if i == 0 else env.reset()
-                states[i, 0] = self._numbered(begun[0] if isinstance(begun, tuple) else begun)
-            except Exception as error:
-                message = f"episode {i + 1} could not begin: {one_line(error)}"
-                done = (states[:i], actions[:i], rewards[:i])
-                raise SimulatorError(message, Tally.from_episodes(self.problem, *done)) from error
-            try:
-                self._follow(env, episodes, i, states, actions, rewards, lengths, rng)
-            except Exception as error:
-                step = int(lengths[i])
-                message = f"step {step} of episode {i + 1}, from state {states[i, step]}: {one_line(error)}"
-                some = slice(0, i + 1)
-                partial = Tally.from_episodes(self.problem, states[some], actions[some], rewards[some], lengths[some])
-                raise SimulatorError(message, partial) from error
-        return Tally.from_episodes(self.problem, states, actions, rewards)
+        problem, calls, tally, before = self.problem, current_calls() or Calls(), Tally.empty(self.problem), 0
+        self._recall(calls.told)
+        for count in pieces(problem, episodes.count):
+            room = Room(problem, count, calls, rng)
+            room.states[room.done :], room.rewards[room.done :] = self._end, problem.end_reward
+            for i in range(room.done, count):
+                last = -1
+                try:
+                    for step in self._steps(episodes, room, i, rng):
+                        last = step
+                except Exception as error:
+                    where = f"step {last} of episode {before + i + 1}, from state {room.states[i, last]}"
+                    where = where if last >= 0 else f"episode {before + i + 1} could not begin"
+                    partial = room.counted(i + (last >= 0), [problem.stages] * i + [last])
+                    raise SimulatorError(f"{where}: {one_line(error)}", tally + partial) from error
+                room.note((i + 1) * problem.stages, rng, self._news)
+            tally, before = tally + room.counted(), before + count
+        return tally
 
-    def _follow(
-        self,
-        env: Any,
-        episodes: Episodes,
-        i: int,
-        states: Any,
-        actions: Any,
-        rewards: Any,
-        lengths: Any,
-        rng: np.random.Generator,
-    ) -> None:
-        """Play episode i; `lengths` says how far it is, should something fail."""
-        policy, earned = episodes.policy, []
+    def _steps(self, episodes: Episodes, room: Room, i: int, rng: np.random.Generator) -> Iterator[int]:
+        """Play episode i; yield the number of each step before it is taken, once its action is known."""
+        env, policy, earned = self._environment, episodes.policy, []
+        began = env.reset(seed=int(rng.integers(2**31)))  # another one each time, or all episodes would be the same
+        room.states[i, 0] = self._numbered(began[0] if isinstance(began, tuple) else began)
         for step in range(self._horizon):
             tick()
-            state = int(states[i, step])
+            state = int(room.states[i, step])
             drawn = chosen(policy[step], np.array([state]), rng)[0] if policy.ndim == 3 else policy[step, state]
-            actions[i, step], lengths[i] = drawn, step
-            observation, reward, terminated, truncated, _ = env.step(self.actions[int(drawn)])
-            paid = float(reward)
-            if not self._low <= paid <= self._high:
-                raise InvalidInput(f"reward {reward!r} is not in [{self._low:g}, {self._high:g}]. {_REWARD}")
+            room.actions[i, step] = drawn
+            yield step
+            observation, paid, terminated, truncated = self._answer(env.step(self.actions[int(drawn)]))
             earned.append(paid)
-            rewards[i, step] = (paid - self._low) / self._scale
+            room.rewards[i, step] = (paid - self._low) / self._scale
             if terminated:  # the arrays hold the end already
                 break
-            states[i, step + 1] = self._numbered(observation)
+            room.states[i, step + 1] = self._numbered(observation)
             if truncated and step + 1 < self._horizon:
                 raise InvalidInput(
                     f"the environment cut the episode short after {step + 1} steps, of horizon={self._horizon}: its "
@@ -269,7 +262,33 @@ class ResetSimulator:
                 f"rewards of an episode sum to {most:g} from some step on, more than return_limit="
                 f"{self.return_limit:g}. Give a limit that holds for every episode, or none."
             )
-        lengths[i] = self._horizon
+
+    def _answer(self, answer: Any) -> tuple[Any, float, Any, Any]:
+        """Return what a step came to."""
+        try:
+            observation, reward, terminated, truncated, _ = answer
+            paid = float(reward)
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"step must return (observation, reward, terminated, truncated, info). Got {shown(answer)} instead."
+            ) from None
+        if not self._low <= paid <= self._high:
+            what = _REWARD if paid == paid else "Find out why: leaving it out would bias the answer."
+            raise InvalidInput(f"reward {reward!r} is not in [{self._low:g}, {self._high:g}]. {what}")
+        return observation, paid, terminated, truncated
+
+    def _news(self) -> bytes:
+        """Observations that got their numbers since this was last asked, for the record of episodes."""
+        if not self._grows or self._noted == len(self.states):
+            return b""
+        first, self._noted = self._noted, len(self.states)
+        return json.dumps([first, [plain(state) for state in self.states[first:]]]).encode()
+
+    def _recall(self, told: list[bytes]) -> None:
+        """Take over the numbers that observations of episodes on record have."""
+        for first, labels in map(json.loads, told):
+            self.know_states([*map(plain, self.states[:first]), *labels])
+        self._noted = len(self.states)
 
     def _numbered(self, observation: Any) -> int:
         try:
@@ -346,6 +365,19 @@ def _require_long_limit(env: Any, horizon: int) -> None:
                 f"max_episode_steps={horizon} or more, or give horizon={limit}."
             )
         layer = getattr(layer, "env", None) if layer is not getattr(env, "unwrapped", None) else None
+
+
+def _require_seeds(env: Any) -> None:
+    """Raise InvalidInput if `reset` takes no seed: nothing could be repeated."""
+    try:
+        signature(env.reset).bind(seed=0)
+    except TypeError:
+        raise InvalidInput(
+            "reset must take a seed: give the environment a method reset(self, *, seed=None, options=None) that calls "
+            "super().reset(seed=seed), and draw from self.np_random."
+        ) from None
+    except ValueError:  # it has no signature that could be looked at
+        return
 
 
 __all__ = ["ResetSimulator"]

@@ -7,6 +7,7 @@ which they count as a return of 0, and the step that broke as a visit without an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,10 @@ from bestpolicy.errors import SimulatorError
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Episodes, Tally
 from bestpolicy.samples.episodes import start_law
+from bestpolicy.simulators.calls import Calls, current_calls
+from bestpolicy.simulators.trajectories import Room, pieces
 
-_KEPT = 2**16  # steps that are kept as they are before they are counted
+_KEPT = 2**16  # steps of a walk that are kept as they are before they are counted
 
 Failure = tuple[str, BaseException | None]
 # (stage, states, actions, rng) -> rewards in [0, 1] and next states of the first so many, and what failed after them.
@@ -35,23 +38,23 @@ def follow(
     SimulatorError
         If a step fails; its ``partial`` has all that came before, and the episodes that it broke off.
     """
+    calls = current_calls() or Calls()
     if episodes.is_walk:
-        return _walk(problem, episodes, advance, rng)
-    tally, waiting = Tally.empty(problem), list[tuple[IntArray, IntArray, FloatArray, IntArray]]()
+        return _walk(problem, episodes, advance, rng, calls)
     assert episodes.start is not None
-    law, left = start_law(episodes.start, problem.states), episodes.count
-    failure = None
-    while left and failure is None:
-        number = min(left, at_once)
-        *block, failure, where = _block(problem, episodes, law, number, advance, rng)
-        waiting.append(tuple(block))
-        left -= number
-        if not left or failure is not None or len(waiting) * number * problem.stages > _KEPT:
-            tally += Tally.from_episodes(problem, *(np.concatenate(column) for column in zip(*waiting, strict=True)))
-            waiting = []
-    if failure is not None:
-        message, cause = failure
-        raise SimulatorError(f"{where}: {message}", partial=tally) from cause
+    law, tally, horizon = start_law(episodes.start, problem.states), Tally.empty(problem), problem.stages
+    for number in pieces(problem, episodes.count, at_once):
+        room = Room(problem, number, calls, rng)
+        while room.done < number:
+            some = slice(room.done, min(room.done + at_once, number))
+            failure = _through(problem, episodes, law, room, some, advance, rng)
+            if failure is not None:
+                (message, cause), lengths, where = failure
+                whole = np.append(np.full(some.start, horizon), lengths)
+                raise SimulatorError(f"{where}: {message}", partial=tally + room.counted(some.stop, whole)) from cause
+            room.done, room.part = some.stop, 0
+            room.note(room.done * horizon, rng)
+        tally += room.counted()
     return tally
 
 
@@ -65,15 +68,21 @@ def chosen(policy: Any, states: IntArray, rng: np.random.Generator) -> IntArray:
     return drawn
 
 
-def _block(
-    problem: Problem, episodes: Episodes, law: FloatArray, number: int, advance: Advance, rng: np.random.Generator
-) -> tuple[Any, ...]:
-    """Take some episodes through all steps; return states, actions, rewards, lengths, what failed, and where."""
-    horizon = problem.stages
-    states, actions = np.zeros((number, horizon + 1), np.int64), np.zeros((number, horizon), np.int64)
-    rewards = np.zeros((number, horizon))
-    states[:, 0] = rng.choice(problem.states, size=number, p=law)
-    for stage in range(horizon):
+def _through(
+    problem: Problem,
+    episodes: Episodes,
+    law: FloatArray,
+    room: Room,
+    some: slice,
+    advance: Advance,
+    rng: np.random.Generator,
+) -> tuple[Failure, IntArray, str] | None:
+    """Take some episodes through all steps that are not known; return what failed, how long they were, and where."""
+    states, actions, rewards = room.states[some], room.actions[some], room.rewards[some]
+    number, horizon = actions.shape
+    if not room.part:
+        states[:, 0] = rng.choice(problem.states, size=number, p=law)
+    for stage in range(room.part, horizon):
         actions[:, stage] = chosen(episodes.policy[stage], states[:, stage], rng)
         paid, following, failure = advance(stage, states[:, stage], actions[:, stage], rng)
         done = len(paid)
@@ -83,29 +92,34 @@ def _block(
             if stage + 1 < horizon:
                 actions[:done, stage + 1] = chosen(episodes.policy[stage + 1], states[:done, stage + 1], rng)
             where = f"pair (state {states[done, stage]}, action {actions[done, stage]}) at step {stage}"
-            return states, actions, rewards, lengths, failure, where
-    return states, actions, rewards, np.full(number, horizon), None, ""
+            return failure, lengths, where
+        if number == 1 and stage + 1 < horizon:
+            room.note(some.start * horizon + stage + 1, rng)
+    return None
 
 
-def _walk(problem: Problem, episodes: Episodes, advance: Advance, rng: np.random.Generator) -> Tally:
-    state, tally = np.array([episodes.start]), Tally.empty(problem)
-    rows: list[tuple[int, int, float, int]] = []
+def _walk(problem: Problem, episodes: Episodes, advance: Advance, rng: np.random.Generator, calls: Calls) -> Tally:
+    state, tally, clock = np.array([episodes.start]), Tally.empty(problem), time.monotonic
 
-    def counted() -> Tally:
-        s, a, r, following = (
-            (np.array(column) for column in zip(*rows, strict=True)) if rows else [np.empty(0, int)] * 4
-        )
-        return Tally.from_samples(problem, s, a, r, following)
+    def counted(paid: FloatArray, cells: IntArray) -> Tally:
+        pair, following = np.divmod(cells, problem.states)
+        return Tally.from_samples(problem, *np.divmod(pair, problem.actions), paid, following)
 
-    for _ in range(episodes.steps):
-        action = chosen(episodes.policy, state, rng)
-        paid, following, failure = advance(0, state, action, rng)
-        if failure is not None:
-            message, cause = failure
-            place = f"pair (state {state[0]}, action {action[0]})"
-            raise SimulatorError(f"{place}: {message}", partial=tally + counted()) from cause
-        rows.append((int(state[0]), int(action[0]), float(paid[0]), int(following[0])))
-        state = np.asarray(following, np.int64)
-        if len(rows) > _KEPT:
-            tally, rows = tally + counted(), []
-    return tally + counted()
+    for begin in range(0, episodes.steps, _KEPT):
+        rewards, cells, known = calls.block(min(_KEPT, episodes.steps - begin), rng)
+        state = cells[known - 1 : known] % problem.states if known else state
+        for i in range(known, len(cells)):
+            if clock() >= calls.due:
+                calls.note(rewards, cells, i, rng)
+            action = chosen(episodes.policy, state, rng)
+            paid, following, failure = advance(0, state, action, rng)
+            if failure is not None:
+                message, cause = failure
+                place, partial = f"pair (state {state[0]}, action {action[0]})", counted(rewards[:i], cells[:i])
+                raise SimulatorError(f"{place}: {message}", partial=tally + partial) from cause
+            rewards[i] = paid[0]
+            cells[i] = (state[0] * problem.actions + action[0]) * problem.states + following[0]
+            state = np.asarray(following, np.int64)
+        calls.note(rewards, cells, len(cells), rng)
+        tally += counted(rewards, cells)
+    return tally

@@ -18,13 +18,16 @@ import numpy as np
 from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray
 from bestpolicy._numerics.inputs import function, interval, of_type, shown
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
+from bestpolicy.problem.truncation import Truncated
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Episodes, Pulls, Tally, answer_ends, require_episodes, require_pulls
 from bestpolicy.simulators.calls import Calls, current_calls, tick
+from bestpolicy.simulators.feature_user import FeatureSimulator
 from bestpolicy.simulators.stepping import follow
 
 _BLOCK = 2**18
+MOST = 1e300  # a reward that is larger is no number
 
 
 class CallableSimulator:
@@ -32,9 +35,10 @@ class CallableSimulator:
 
     Parameters
     ----------
-    problem : Problem
-        Where the process may be over, say so: ``Problem.tabular(..., ends=[…])``. `step` returns an end as any next
-        state, and is never asked for what comes after.
+    problem : Problem, or FeatureProblem
+        With the latter, whose states nobody lists, you get a `FeatureSimulator`: see there what `step` takes and
+        returns. Where the process may be over, say so: ``Problem.tabular(..., ends=[…])``. `step` returns an end as
+        any next state, and is never asked for what comes after.
     step : callable
         ``step(state, action, rng) -> (reward, next_state)`` with the reward in [0, 1] and the next state in
         0..S-1. If the problem is episodic and the function has a parameter named ``stage``, it is passed too
@@ -44,7 +48,8 @@ class CallableSimulator:
         next_states)``.
     reward_range : (low, high)
         The lowest and the highest reward that can ever occur, [0, 1] by default. Others are mapped there, and ε is
-        then in your own units of reward. With ends it must hold 0, which is what they pay.
+        then in your own units of reward. With ends it must hold 0, which is what they pay. If there is no such range,
+        `Truncated`, for a table.
 
     Attributes
     ----------
@@ -54,20 +59,36 @@ class CallableSimulator:
         `identify` takes ε, and reports it, in these units of reward.
     """
 
+    def __new__(cls, problem: Any = None, step: Any = None, **options: Any) -> Any:
+        """Return a `FeatureSimulator` where states cannot be listed."""
+        if not isinstance(problem, FeatureProblem):
+            return super().__new__(cls)
+        takes_stage = _takes_stage(problem, function("step", step, "step(states, actions, rng)"))
+        return FeatureSimulator(problem, step, takes_stage=takes_stage, **options)
+
     def __init__(
         self,
         problem: Problem,
         step: Callable[..., tuple[Any, Any]],
         *,
         vectorized: bool = False,
-        reward_range: tuple[float, float] = (0.0, 1.0),
+        reward_range: tuple[float, float] | Truncated = (0.0, 1.0),
     ) -> None:
         of_type("problem", problem, Problem)
         self.step = function("step", step, "step(state, action, rng) -> (reward, next_state)")
         self.vectorized = vectorized
         self._takes_stage = _takes_stage(problem, step)
-        self._low, self._high = interval("reward_range", reward_range)
-        self.units = Units.of_range((self._low, self._high))
+        self.units = Units.of_range(reward_range)
+        self._low, self._high = self.units.reward_range
+        if not isinstance(reward_range, Truncated):
+            self._low, self._high = interval("reward_range", reward_range)
+        elif not problem.is_tabular:
+            raise InvalidInput(
+                "reward_range=Truncated(…) is for tables: with features that pairs share, the means of truncated "
+                "rewards need not be linear in them. Use Problem.tabular, or name states and actions."
+            )
+        below, above = reward_range.accepted if isinstance(reward_range, Truncated) else (False, False)
+        self._limits = -MOST if below else self._low, MOST if above else self._high
         self._problem = problem.in_units(self.units)
 
     @property
@@ -90,7 +111,7 @@ class CallableSimulator:
                 measure = self._call_block if self.vectorized else self._call_each
                 rewards, next_states, failure = measure(states, actions, rng, extra, calls)
                 done = len(rewards)
-                rewards = (rewards - self._low) / self.units.reward_scale
+                rewards = self._mapped(rewards)
                 tally += Tally.from_samples(self.problem, states[:done], actions[:done], rewards, next_states, stage)
                 if failure is not None:
                     place = self._pair(int(states[done]), int(actions[done]))
@@ -111,7 +132,12 @@ class CallableSimulator:
         tick()
         measure, extra = self._call_block if self.vectorized else self._call_each, {"stage": stage}
         rewards, next_states, failure = measure(states, actions, rng, extra if self._takes_stage else {}, Calls())
-        return (rewards - self._low) / self.units.reward_scale, next_states, failure
+        return self._mapped(rewards), next_states, failure
+
+    def _mapped(self, rewards: FloatArray) -> FloatArray:
+        """Rewards in [0, 1]; those beyond a range that they may be truncated to count as its ends."""
+        clipped: FloatArray = np.clip(rewards, self._low, self._high)
+        return (clipped - self._low) / self.units.reward_scale
 
     def _pair(self, state: int, action: int) -> str:
         return f"(state {state}, action {action})"
@@ -163,7 +189,7 @@ class CallableSimulator:
         if rewards.shape != states.shape or next_states.shape != states.shape:
             shapes = f"{rewards.shape} and {next_states.shape}"
             return *nothing, _broken(f"step returned arrays of shapes {shapes}, expected {states.shape} twice.")
-        good = _plausible(rewards, next_states, self._low, self._high, self.problem.states)
+        good = _plausible(rewards, next_states, *self._limits, self.problem.states)
         if not good.all():
             first = int(np.argmin(good))
             fault = self._fault(rewards[first], next_states[first])
@@ -180,10 +206,11 @@ class CallableSimulator:
             return f"reward {shown(reward)} is not a number."
         if isnan(value):
             return f"reward nan is not in [{low:g}, {high:g}]. Find out why: leaving it out would bias the answer."
-        if not low <= value <= high:
+        if not self._limits[0] <= value <= self._limits[1]:
             return (
                 f"reward {value!r} is not in [{low:g}, {high:g}]. Give reward_range=(low, high), the lowest and the "
-                "highest that can ever occur; clipping rewards would bias the answer."
+                "highest that can ever occur, or bestpolicy.Truncated(low, high, …) if there are none; clipping them "
+                "yourself would bias the answer."
             )
         try:
             known = float(next_state) == int(next_state) and 0 <= int(next_state) < states
@@ -232,7 +259,7 @@ def _not_two(answer: Any) -> str:
     return f"step must return (reward, next_state). Got {shown(answer)} instead."
 
 
-def _takes_stage(problem: Problem, step: Callable[..., Any]) -> bool:
+def _takes_stage(problem: Problem | FeatureProblem, step: Callable[..., Any]) -> bool:
     """Whether the function wants to know the stage; complain if it cannot be called at all."""
     try:
         signature = inspect.signature(step)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bestpolicy.stopping.lemmas.propagation import Propagation
 
 _PRIOR_FIELDS = ("base", "capacity", "largest", "shares")
-_LETTERS = ("R", "T", "P", "F", "U", "O", "I", "UD")
+_LETTERS = ("R", "T", "P", "F", "U", "O", "I", "UD", "F±")
 _THEOREMS = {f"Theorem {letter}{suffix}": letter for letter in _LETTERS for suffix in ("", "-E")}
 
 
@@ -155,6 +155,8 @@ class Check:
         Number of the lag whose statement it is; 0 for a statement about all samples.
     forecast : float
         Simulator calls that the run is planned to need in all; nan if nothing is planned.
+    value_floor : float
+        What the largest |V*| is certified to be at least, if that was asked for; else nan.
     """
 
     rounds: int
@@ -169,13 +171,15 @@ class Check:
     proof: Proof | None = field(default=None, repr=False)
     lag: int = 0
     forecast: float = nan
+    value_floor: float = nan
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the check, ready for JSON (those that are not finite become None)."""
         numbers = {name: getattr(self, name) for name in ("statistic", "threshold", "epsilon", "gap")}
         finite = {name: float(value) if isfinite(value) else None for name, value in numbers.items()}
         known = {"rounds": self.rounds, "samples": self.samples, "passed": bool(self.passed), "rule": self.rule}
-        planned = {} if isnan(self.forecast) else {"forecast": self.forecast}
+        planned = {name: getattr(self, name) for name in ("forecast", "value_floor")}
+        planned = {name: value for name, value in planned.items() if not isnan(value)}
         return known | finite | planned | ({"lag": self.lag} if self.lag else {})
 
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from importlib import import_module
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from bestpolicy._numerics.arrays import IntArray
+from bestpolicy.certificate import Origin
 from bestpolicy.errors import InvalidInput
+from bestpolicy.pictures import Drawn, chart_of, list_chart, policy_figure
+from bestpolicy.pictures.labels import Labels
+from bestpolicy.pictures.progress import progress_figure
 from bestpolicy.stopping import Check
+from bestpolicy.study.values import estimated_q_values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,18 +51,18 @@ def as_frame(rows: Rows) -> Any:
 
 def as_picture(checks: Sequence[Check], asked: float) -> Figure:
     """Draw what was certified after how many simulator calls."""
-    try:
-        figure_kind = import_module("matplotlib.figure").Figure
-    except ImportError:
-        raise InvalidInput("plot needs matplotlib: pip install bestpolicy[report]") from None
-    figure: Figure = figure_kind(figsize=(6, 3.4), layout="constrained")
-    axes = figure.subplots()
-    known = [check for check in checks if isfinite(check.epsilon)]
-    axes.step([check.samples for check in known], [check.epsilon for check in known], where="post", label="certified ε")
-    if asked > 0:
-        axes.axhline(asked, linestyle="--", color="gray", label="asked for")
-    axes.set(xlabel="simulator calls", ylabel="ε", title="" if known else "nothing is certified so far")
-    if known and min(check.epsilon for check in known) > 0:
-        axes.set(xscale="log", yscale="log")
-    axes.legend()
-    return figure
+    if not checks:
+        raise InvalidInput("nothing was looked at so far, so there is nothing to draw of the run.")
+    return progress_figure([check.to_dict() for check in checks], asked=asked)
+
+
+def policy_picture(origin: Origin, policy: IntArray, states: Sequence[Any]) -> Figure:
+    """Draw a policy (stages, S) where its states stand, with its values as estimated from all samples."""
+    problem, units, tally = origin.problem, origin.settings.units, origin.measured()
+    values = None
+    if tally is not None:
+        q_values = estimated_q_values(problem, tally, policy, units)
+        values = np.take_along_axis(q_values, policy[:, :, None], axis=2)[:, :, 0]
+    chart = chart_of(problem, units, tally) or list_chart(states)
+    drawn = Drawn(policy, values, choice=problem.mask.sum(axis=1) > 1)
+    return policy_figure(chart, drawn, Labels.of(units, problem), episodic=problem.horizon is not None)

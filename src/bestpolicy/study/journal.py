@@ -21,9 +21,11 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.errors import BestPolicyError, StoreError
 from bestpolicy.problem import Problem
+from bestpolicy.problem.feature_files import MARK, feature_problem_from
 from bestpolicy.problem.files import from_file
-from bestpolicy.samples import Episodes, Followed, Pulls, Tally, Wanted, are_cells
+from bestpolicy.samples import Bets, Drawn, Draws, Episodes, Followed, Pulls, Tally, Wanted, are_cells
 from bestpolicy.stopping import Check
+from bestpolicy.study.queries import FIRST_OF_TEST
 from bestpolicy.study.result import Outcome
 from bestpolicy.study.settings import Settings
 
@@ -31,6 +33,7 @@ Row = tuple[str, bytes]
 
 _TALLY = b"tally 2\n"
 _EPISODES = b"tally 3\n"  # what is known of whole episodes comes first: how many bytes, and then those of `pack`
+_DRAWN = b"drawn 1\n"  # where states cannot be listed; then what `pack` makes of it
 _MOST = 2**62  # cells that a tally may have room for
 _DTYPES = ("<i8", "<f8", "|b1")
 _SYMPTOMS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
@@ -54,12 +57,13 @@ def begun(
 
 def answered(query: int, attempt: int, tally: bytes) -> Row:
     """Return the row of an answer."""
-    return "answer", query.to_bytes(8, "little") + attempt.to_bytes(8, "little") + tally
+    kind = "tested" if query >= FIRST_OF_TEST else "answer"
+    return kind, query.to_bytes(8, "little") + attempt.to_bytes(8, "little") + tally
 
 
 def samples_told(rows: list[Row]) -> tuple[int, int]:
     """Return the number of answers among the rows, and of the samples in them."""
-    answers = [samples_in(content[_QUERY:]) for kind, content in rows if kind == "answer"]
+    answers = [samples_in(content[_QUERY:]) for kind, content in rows if kind in ("answer", "tested")]
     return len(answers), sum(answers)
 
 
@@ -95,6 +99,9 @@ class Asked:
         known: dict[str, Any] = {"position": position, "first": self.first, "looks": self.looks}
         if isinstance(self.wanted, Pulls):
             known["pulls"] = {"pairs": self.wanted.pairs, "counts": self.wanted.counts}
+        elif isinstance(self.wanted, Draws):  # its bets are those of the latest lag that was decided
+            known["draws"] = {"counts": self.wanted.counts, "keep": self.wanted.keep}
+            known["draws"]["tests"] = self.wanted.bets is not None
         else:
             known["episodes"] = dict(vars(self.wanted))
         return "asked", pack(known | {"decided": self.decided})
@@ -157,7 +164,7 @@ class Record:
             if sha256(by_kind["problem"][0]).hexdigest() != known["problem"]:
                 raise ValueError("the problem is another one")
         with damage("a result or a look"):
-            last = next((row for row in reversed(rows) if row[0] in ("ended", "answer")), ("", b""))
+            last = next((row for row in reversed(rows) if row[0] in ("ended", "answer", "tested")), ("", b""))
             result = json.loads(last[1]) if last[0] == "ended" else None
             looks = [_numbers(look) for look in _latest(by_kind.get("look", []))]
             answers, samples = samples_told(rows)
@@ -201,7 +208,24 @@ class Record:
     @cached_property
     def problem(self) -> Problem:
         """The problem that the study belongs to."""
-        problem = from_file(io.BytesIO(self._rows["problem"][0]), f"the problem of study {self.name!r}")[0]
+        content, what = self._rows["problem"][0], f"the problem of study {self.name!r}"
+        if content.startswith(MARK):
+            described = feature_problem_from(json.loads(content[len(MARK) :]), what).in_units(self.settings.units)
+            return self._checked(described)  # type: ignore[arg-type]
+        problem = from_file(io.BytesIO(content), what)[0]
+        return self._checked(problem)
+
+    def knowing(self, problem: Problem) -> Record:
+        """Return the record with its problem, where that has functions which no file can hold."""
+        self.__dict__["problem"] = self._checked(problem)
+        return self
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the states of its problem are listed."""
+        return not self._rows["problem"][0].startswith(MARK)
+
+    def _checked(self, problem: Problem) -> Problem:
         if problem.fingerprint != self.fingerprint:
             raise StoreError(f"study {self.name!r} says that it is about another problem than the one it holds.")
         return problem
@@ -211,9 +235,9 @@ class Record:
         """Samples from elsewhere that the study began with."""
         return tally_from_bytes(self._rows["own data"][0]) if "own data" in self._rows else None
 
-    def told(self) -> Iterator[tuple[int, int, Tally]]:
-        """Return (query, attempt, tally) of every answer, in the order in which they were told."""
-        for content in self._rows.get("answer", []):
+    def told(self, *, of_test: bool = False) -> Iterator[tuple[int, int, Tally]]:
+        """Return (query, attempt, tally) of every answer to the algorithm, or to the test, in the order of telling."""
+        for content in self._rows.get("tested" if of_test else "answer", []):
             query, attempt = (int.from_bytes(content[i : i + 8], "little") for i in (0, 8))
             yield query, attempt, tally_from_bytes(content[_QUERY:])
 
@@ -221,10 +245,18 @@ class Record:
     def requests(self) -> list[Asked]:
         """What was asked; nothing if an older version did not store it."""
         with damage("a request"):
-            return [
-                Asked(int(one["first"]), int(one["looks"]), _wanted(one), dict(one["decided"]))
-                for one in _latest(self._rows.get("asked", []))
-            ]
+            known, lag = [], None
+            for one in _latest(self._rows.get("asked", [])):
+                decided = dict(one["decided"])
+                lag = decided.get("lag", lag)
+                known.append(Asked(int(one["first"]), int(one["looks"]), _wanted(one, lag), decided))
+            return known
+
+    @cached_property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The rounds of the test of the features."""
+        with damage("a round of the test"):
+            return [unpack(content) for content in self._rows.get("test", [])]
 
     @cached_property
     def trace(self) -> list[Check]:
@@ -243,8 +275,12 @@ class Record:
         return checks
 
 
-def _wanted(request: dict[str, Any]) -> Wanted:
+def _wanted(request: dict[str, Any], lag: dict[str, Any] | None) -> Wanted:
     """Return what a request asks for."""
+    if "draws" in request:
+        draws = request["draws"]
+        bets = Bets(**lag["bets"]) if draws["tests"] and lag is not None else None
+        return Draws(draws["counts"], bool(draws["keep"]), bets)
     return Pulls(**request["pulls"]) if "pulls" in request else Episodes(**request["episodes"])
 
 
@@ -260,7 +296,7 @@ def _latest(contents: list[bytes]) -> list[dict[str, Any]]:
     return known
 
 
-_WHOLE, _REAL = ("rounds", "samples", "lag"), ("statistic", "threshold", "epsilon", "gap", "forecast")
+_WHOLE, _REAL = ("rounds", "samples", "lag"), ("statistic", "threshold", "epsilon", "gap", "forecast", "value_floor")
 
 
 def _numbers(look: dict[str, Any]) -> dict[str, Any]:
@@ -312,6 +348,8 @@ def tally_to_bytes(tally: Tally) -> bytes:
     little-endian with eight bytes a number. A tally of episodes has another mark, and before all that how many bytes
     say what is known of whole episodes, and these (`pack`).
     """
+    if isinstance(tally, Drawn):
+        return _DRAWN + pack(tally.to_dict())
     if tally.followed is not Tally.followed:
         known = pack(dict(vars(tally.followed)))
         steps = tally_to_bytes(tally.with_followed(Tally.followed))
@@ -325,6 +363,8 @@ def tally_to_bytes(tally: Tally) -> bytes:
 def tally_from_bytes(data: bytes) -> Tally:
     """Read a tally that `tally_to_bytes` wrote; its sums were checked then, and their total is where they are used."""
     try:
+        if data.startswith(_DRAWN):
+            return Drawn.from_dict(unpack(data[len(_DRAWN) :]))  # type: ignore[return-value]
         if data.startswith(_EPISODES):
             known, steps = _divided(data)
             return tally_from_bytes(steps).with_followed(_followed(unpack(known)))
@@ -346,7 +386,7 @@ def samples_in(data: bytes) -> int:
     """Return the number of samples of a tally that `tally_to_bytes` wrote."""
     if data.startswith(_EPISODES):
         return samples_in(_divided(data)[1])
-    if not data.startswith(_TALLY):
+    if data.startswith(_DRAWN) or not data.startswith(_TALLY):
         return tally_from_bytes(data).samples
     try:
         pairs, used = (int.from_bytes(data[start : start + 8], "little") for start in (16, 32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from os import PathLike
 
 from bestpolicy._numerics.inputs import file_path
@@ -25,4 +26,11 @@ def studies(path: str | PathLike[str]) -> list[Record]:
     """
     with Store(file_path("path", path)) as store:
         records = [store.read(number) for number in store.names().values()]
-    return [replace(one, forecast=stored_forecast(one.settings, one.problem, one.trace)) for one in records]
+    return [replace(one, forecast=_forecast(one)) for one in records]
+
+
+def _forecast(record: Record) -> float | None:
+    if record.is_listed:
+        return stored_forecast(record.settings, record.problem, record.trace)
+    known = record.trace[-1] if record.trace else None
+    return known.forecast if known is not None and 0 < known.forecast < inf else None

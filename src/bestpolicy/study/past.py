@@ -66,7 +66,7 @@ class Past:
         known = [(request.first, end) for request, end in zip(self.requests, ends, strict=True)]
         return known if self.rebuilt else known[:-1]
 
-    def memory(self, reward_scale: float) -> list[Remembered]:
+    def memory(self, reward_scale: float, lost: float = 0.0) -> list[Remembered]:
         """What the algorithm shall recall request by request, in its own units of reward."""
         if self.rebuilt:
             return []
@@ -74,24 +74,24 @@ class Past:
             raise StoreError("a look at the data is missing: the file is damaged. Take a copy that is whole.")
         recalled, seen = [], 0
         for request in self.requests:
-            check = self._unscaled(request.looks - 1, reward_scale) if request.looks > seen else None
+            check = self._unscaled(request.looks - 1, reward_scale, lost) if request.looks > seen else None
             recalled.append(Remembered(check, request.decided))
             seen = request.looks
         if self.requests and len(self.checks) > seen:  # the last look ended the run
-            recalled.append(Remembered(self._unscaled(-1, reward_scale), {}))
+            recalled.append(Remembered(self._unscaled(-1, reward_scale, lost), {}))
         return recalled
 
-    def _unscaled(self, position: int, reward_scale: float) -> Check:
+    def _unscaled(self, position: int, reward_scale: float, lost: float) -> Check:
         check = self.checks[position]
-        epsilon, gap = (_divided(value, reward_scale) for value in (check.epsilon, check.gap))
-        return replace(check, epsilon=epsilon, gap=gap)
+        gap, floor = (_divided(value, reward_scale) for value in (check.gap, check.value_floor))
+        return replace(check, epsilon=_divided(check.epsilon, reward_scale, lost), gap=gap, value_floor=floor)
 
 
-def _divided(product: float, factor: float) -> float:
-    """Return a number that gives exactly this product with the factor, if there is one."""
-    quotient = product / factor
+def _divided(product: float, factor: float, added: float = 0.0) -> float:
+    """Return a number that gives exactly this with the factor and what is added, if there is one."""
+    quotient = max(0.0, product - added) / factor if added else product / factor
     near = (quotient, nextafter(quotient, inf), nextafter(quotient, -inf))
-    return next((number for number in near if number * factor == product), quotient)
+    return next((number for number in near if number * factor + added == product), quotient)
 
 
 def _read_off(answers: Answers, looks: list[int]) -> list[Asked]:
@@ -103,6 +103,7 @@ def _read_off(answers: Answers, looks: list[int]) -> list[Asked]:
         following, seen = max(following, query + 1), seen + tally.samples
         if seen in ends or position == len(answers):
             whole = batch.total()
+            assert whole is not None
             asked = np.flatnonzero(whole.pulls.any(axis=0))
             requests.append(Asked(first, 0, Pulls(whole.pairs[asked], whole.pulls[:, asked]), {}))
             batch, first = Batch(), following

@@ -10,7 +10,9 @@ import numpy as np
 
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Episodes, Pulls, Tally, Wanted
+from bestpolicy.samples import Drawn, Draws, Episodes, Pulls, Tally, Wanted
+
+FIRST_OF_TEST = 2**48  # index of the first query that tests the features: the algorithm's have numbers below
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Query:
     Attributes
     ----------
     index : int
-        Position of the query in the study.
+        Position of the query in the study, among those of the algorithm or those that test the features.
     wanted : Pulls or Episodes
         How often to simulate which pairs, per stage; or how many episodes of which policy.
     seed : int
@@ -43,6 +45,17 @@ class Query:
                 "query.rng())."
             )
         return self.wanted
+
+    @property
+    def tests(self) -> bool:
+        """Whether it is one that tests the features."""
+        return self.index >= FIRST_OF_TEST
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        number = self.index - FIRST_OF_TEST * self.tests
+        return f"query {number}" + " of the test of the features" * self.tests
 
     def rng(self) -> np.random.Generator:
         """Return the random stream that belongs to this query."""
@@ -77,27 +90,33 @@ class Batch:
         """Simulator calls whose answers are awaited."""
         return sum(query.wanted.total for query in self.waiting.values())
 
-    def accept(self, query: Query, tally: Tally, rest: Wanted | None) -> Tally | None:
-        """Take an answer and what it leaves open; return the sum of all once nothing is."""
+    def accept(self, query: Query, tally: Tally, rest: Wanted | None) -> bool:
+        """Take an answer and what it leaves open; return whether nothing is awaited any longer."""
         self.add(query.index, tally)
         if rest is not None and rest.total:
             self.waiting[query.index] = replace(query, wanted=rest, attempt=query.attempt + 1)
-            return None
+            return False
         del self.waiting[query.index]
-        return None if self.waiting else self.total()
+        return not self.waiting
 
     def add(self, index: int, tally: Tally) -> None:
         """Take an answer to a query, or another part of it."""
         known = self._answers.get(index)
         self._answers[index] = tally if known is None else known + tally
 
-    def total(self) -> Tally:
-        """Sum of all answers, in the order of the queries and whatever that of the answers: the same bits each time."""
-        return Tally.total([answer for _, answer in sorted(self._answers.items())])
+    def total(self, *, of_test: bool = False) -> Tally | None:
+        """Sum of all answers to the algorithm, or to the test, in the order of the queries: the same bits each time."""
+        answers = [answer for index, answer in sorted(self._answers.items()) if (index >= FIRST_OF_TEST) == of_test]
+        return type(answers[0]).total(answers) if answers else None
 
 
 def check_tally(problem: Problem, tally: Any, wanted: Wanted) -> None:
     """Refuse what cannot be an answer; a tally has checked its own sums."""
+    if isinstance(wanted, Draws):
+        if not isinstance(tally, Drawn):
+            raise InvalidInput(f"an answer must be what was Drawn (see Drawn.of). Got {type(tally).__name__} instead.")
+        wanted.check(problem, tally)  # type: ignore[arg-type]
+        return
     if not isinstance(tally, Tally):
         raise InvalidInput(f"an answer must be a Tally (see Tally.from_samples). Got {type(tally).__name__} instead.")
     shape = (problem.stages, len(tally.pairs), problem.states)

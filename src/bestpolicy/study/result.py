@@ -21,14 +21,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy._numerics.inputs import whole
+from bestpolicy._numerics.inputs import choice, whole
 from bestpolicy._version import __version__
 from bestpolicy.certificate import Origin, write_certificate
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem.names import Names, key_of
 from bestpolicy.problem.units import Units
 from bestpolicy.stopping import Check
-from bestpolicy.study.display import as_frame, as_html, as_picture
+from bestpolicy.study.display import as_frame, as_html, as_picture, policy_picture
+from bestpolicy.study.forecast import Outlook
+from bestpolicy.study.linearity import Linearity
 from bestpolicy.study.values import estimated_q_values
 
 if TYPE_CHECKING:
@@ -48,9 +50,13 @@ class Outcome(StrEnum):
     BUDGET = "sample budget spent"
     TIME = "time budget spent"
     INTERRUPTED = "interrupted"
+    DOUBT = "in doubt"
     GAVE_UP = "gave up"
     NO_GUARANTEE = "finished without a guarantee"
     RUNNING = "still running"
+
+
+FINAL = (Outcome.CERTIFIED, Outcome.DOUBT, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)  # nothing more is to be simulated
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,6 +97,10 @@ class Result:
         States and actions as the simulator knows them.
     unfinished_calls : int
         Simulator calls of a batch that is not complete. They are kept in the study's file and count when it goes on.
+    outlook : Outlook, optional
+        Range of the simulator calls that the whole run should need, if it is not over.
+    linearity : Linearity, optional
+        What was tested of the features, and what misfit could still hide; None if they are one-hot, or not tested.
     """
 
     algorithm: str
@@ -116,6 +126,8 @@ class Result:
     broken_episodes: int = 0
     names: Names | None = None
     unfinished_calls: int = 0
+    outlook: Outlook | None = None
+    linearity: Linearity | None = None
 
     def action(self, state: Any, step: int = 0) -> Any:
         """Return what the policy does in a state, both by their names (by their numbers where they have none).
@@ -171,9 +183,21 @@ class Result:
         """Return `rows` as a `pandas.DataFrame`."""
         return as_frame(self.rows())
 
-    def plot(self) -> Figure:
-        """Draw what was certified after how many simulator calls; returns a figure of matplotlib."""
-        return as_picture(self.checks, self.asked_epsilon)
+    def plot(self, what: str = "policy") -> Figure:
+        """Draw the policy, or the run; returns a figure of matplotlib, and shows nothing by itself.
+
+        Parameters
+        ----------
+        what : {"policy", "run"}
+            "policy": what is played where. States that are numbers, tuples or texts with numbers are drawn by these: a
+            grid as a grid, stock by time, queue by queue. "run": what was certified after how many simulator calls.
+        """
+        choice("what", what, ("policy", "run"))
+        if what == "run":
+            return as_picture(self.checks, self.asked_epsilon)
+        if self.origin is None or not self.checks:
+            raise InvalidInput("nothing was measured and looked at so far, so there is no policy to draw.")
+        return policy_picture(self.origin, self.checks[-1].policy, self._names.states)
 
     def _repr_html_(self) -> str:
         return as_html(self.explanation, self._facts, self.rows())
@@ -204,8 +228,14 @@ class Result:
         return "\n".join([*facts, self._policy_in_words()])
 
     @property
+    def chosen(self) -> str:
+        """Why the algorithm is the one that it is, if it was not named."""
+        return "" if self.origin is None else self.origin.settings.chosen
+
+    @property
     def _facts(self) -> str:
-        return f"{self.algorithm}, seed {self.seed}: {self.samples:,} simulator calls in {self.seconds:.3g} s"
+        why = f" ({self.chosen})" if self.chosen else ""
+        return f"{self.algorithm}{why}, seed {self.seed}: {self.samples:,} simulator calls in {self.seconds:.3g} s"
 
     def _policy_in_words(self) -> str:
         if self._units.states is None or self._units.own_states is not None:
@@ -233,6 +263,7 @@ class Result:
         remembered = self.origin.settings.origin.get("model", "") if self.origin is not None else ""
         return {
             "algorithm": self.algorithm,
+            **({"chosen": self.chosen} if self.chosen else {}),
             "model": remembered if model is None else model,
             "asked_epsilon": self.asked_epsilon,
             "delta": self.delta,
@@ -242,7 +273,7 @@ class Result:
             **({"broken_episodes": self.broken_episodes} if self.broken_episodes else {}),
             "outcome": str(self.outcome),
             "explanation": self.explanation,
-            "policy": self.policy.tolist(),
+            "policy": self._json_policy(),
             "rounds": self.rounds,
             "samples": self.samples,
             "statistic": _finite(self.statistic),
@@ -252,8 +283,19 @@ class Result:
             "seed": self.seed,
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
+            **self._json_outlook(),
+            **({} if self.linearity is None else {"linearity": self.linearity.to_dict()}),
             "version": __version__,
         } | self._json_names()
+
+    def _json_policy(self) -> Any:
+        return self.policy.tolist()
+
+    def _json_outlook(self) -> dict[str, Any]:
+        """Range of the calls that the whole run should need, if it is not over and something can be said."""
+        if self.outlook is None or not self.outlook.low > 0:
+            return {}
+        return {"expected_samples": [self.outlook.low, _finite(self.outlook.high)]}
 
     def _json_names(self) -> dict[str, Any]:
         """What the numbers in the policy are called, if they have names."""
@@ -267,7 +309,7 @@ def explain(
     last: Check | None,
     delta: float,
     max_samples: int | None,
-    forecast: float,
+    ahead: Outlook,
     unfit: str = "",
     where: str = "in every state",
     asked: float = 0.0,
@@ -278,6 +320,9 @@ def explain(
         return f"The policy is {claim(known, delta, where)} ({last.rule})."
     calls = "1 simulator call" if max_samples == 1 else f"{max_samples} simulator calls"
     spent = f"{unfit} does not fit into the budget of {calls}" if unfit else f"The budget of {calls} is spent"
+    if outcome is Outcome.DOUBT:
+        within = "" if known == inf else f"; what was shown so far ({quality(known)}) would hold if they did"
+        return f"Nothing is certified, because the features do not fit{within}."
     why = {
         Outcome.BUDGET: spent,
         Outcome.TIME: "The time is up",
@@ -286,15 +331,18 @@ def explain(
         Outcome.NO_GUARANTEE: "All samples are made, but this algorithm proves nothing of its policy",
         Outcome.RUNNING: "The run is not over",
     }[outcome]
-    certified = (
-        "nothing is certified so far"
-        if known == inf
-        else f"so far the policy is certified to be {quality(known)} {where}"
-    )
+    certified = so_far(last, where)
     if outcome is Outcome.NO_GUARANTEE:
         return f"{why}: nothing is certified."
-    outlook = f"; about {forecast:.2g} calls would be needed in all" if 0 < forecast < inf else ""
-    return f"{why}: {certified}{outlook}."
+    needed = f"; {ahead} calls would be needed in all" if 0 < ahead.expected < inf else ""
+    return f"{why}: {certified}{needed}."
+
+
+def so_far(last: Check | None, where: str) -> str:
+    """Say what is certified by now."""
+    if last is None or last.epsilon == inf:
+        return "nothing is certified so far"
+    return f"so far the policy is certified to be {quality(last.epsilon)} {where}"
 
 
 def gave_up(samples: int, asked: float) -> str:
@@ -329,6 +377,14 @@ def at_most(bound: float) -> str:
         return "0" if bound == 0 else "∞"
     text = f"{_up(bound):,f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def at_least(bound: float) -> str:
+    """A lower bound with four digits, rounded down."""
+    if not bound > 0:
+        return "0"
+    exact = Decimal(f"{bound:.{_EXACT}g}")
+    return _plain(exact.quantize(Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1), rounding=ROUND_FLOOR))
 
 
 def confidence(delta: float) -> str:

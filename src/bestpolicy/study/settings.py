@@ -47,6 +47,14 @@ class Settings:
         What casts doubt on the guarantee.
     failures : int
         How often the simulator failed and calls were made again.
+    share : float
+        If positive, ε was asked as this share of the largest |V*|, and `asked_epsilon` is the most that this can be.
+    truncation_loss : float
+        What truncated rewards may add to the loss of a policy, in the user's units; it is part of every ε.
+    chosen : str
+        Why the algorithm is the one that it is, if it was not named.
+    linearity : float
+        Share of the calls that tests whether the features fit, at least; 0: they are not tested.
     """
 
     asked_epsilon: float
@@ -62,11 +70,16 @@ class Settings:
     warnings: tuple[str, ...] = ()
     failures: int = 0
     start: int | tuple[float, ...] | str | None = None
+    chosen: str = ""
+    truncation_loss: float = 0.0
+    share: float = 0.0
+    linearity: float = 0.0
 
     def __post_init__(self) -> None:
         of_type("parameters", self.parameters, dict)
         of_type("origin", self.origin, dict)
         of_type("units", self.units, Units)
+        of_type("chosen", self.chosen, str)
         for warning in self.warnings:
             of_type("each of warnings", warning, str)
         # Whatever was given, what is kept is of the right kind.
@@ -81,6 +94,9 @@ class Settings:
             warnings=tuple(self.warnings),
             start=_start(self.start),
             failures=whole("failures", self.failures, 0),
+            share=number("share", self.share),
+            truncation_loss=number("truncation_loss", self.truncation_loss),
+            linearity=number("linearity", self.linearity, least=0, below=1),
         )
 
     def _keep(self, **checked: Any) -> None:
@@ -104,14 +120,24 @@ class Settings:
         return f"from state {names[self.start] if names and self.start < len(names) else self.start}"
 
     @property
+    def truncation(self) -> str:
+        """What is stated of truncated rewards; empty if there are none."""
+        low, high = self.units.reward_range
+        return (
+            f"Of this ε, {self.truncation_loss:.4g} is for rewards beyond [{low:g}, {high:g}], which count as its ends."
+            if self.truncation_loss
+            else ""
+        )
+
+    @property
     def doubts(self) -> tuple[str, ...]:
         """All that casts doubt on the guarantee, failures included."""
         return self.warnings if not self.failures else (*self.warnings, failure_warning(self.failures))
 
     @property
     def epsilon(self) -> float:
-        """The asked ε in the problem's own units, in which rewards lie in [0, 1]."""
-        return self.asked_epsilon / self.units.reward_scale
+        """The asked ε in the problem's own units, in which rewards lie in [0, 1], less what truncation may cost."""
+        return max(0.0, self.asked_epsilon - self.truncation_loss) / self.units.reward_scale
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
@@ -133,18 +159,31 @@ RESET = "reset"  # a start: wherever the simulator itself begins
 
 
 def absolute_epsilon(epsilon: Any, problem: Problem, units: Units) -> Any:
-    """Return ε in the user's units: "5%" is a share of the range that values can take; numbers are as they are."""
+    """Return ε in the user's units: "5%" is a share of the range that values can take; numbers are as they are.
+
+    Of "5% of V*" it is the most that this can be: the largest |V*| is found out by the run.
+    """
+    return asked(epsilon, problem, units)[0]
+
+
+def asked(epsilon: Any, problem: Problem, units: Units) -> tuple[Any, float]:
+    """Return ε in the user's units, and the share of V* that it is at most; 0 if no such share was asked."""
     if not isinstance(epsilon, str):
-        return epsilon
-    share = re.fullmatch(r"\s*([0-9.]+(?:[eE]-?[0-9]+)?)\s*%\s*", epsilon)
+        return epsilon, 0.0
+    share = re.fullmatch(r"\s*([0-9.]+(?:[eE]-?[0-9]+)?)\s*%\s*(of\s+V\*)?\s*", epsilon)
     try:
         part = number("epsilon", float(share[1]) if share else None) / 100
     except ValueError:
         raise InvalidInput(
-            "epsilon must be a number ≥ 0, or a share of the range that values can take such as '5%' (values "
-            f"themselves are not known beforehand). Got {shown(epsilon)} instead."
+            "epsilon must be a number ≥ 0, a share of the range that values can take such as '5%', or '5% of V*', a "
+            f"share of the largest value itself. Got {shown(epsilon)} instead."
         ) from None
-    return part * units.reward_scale * float(problem.value_limits[0])
+    limit = float(problem.value_limits[0])
+    if share is not None and share[2]:
+        if not 0 < part < 1:
+            raise InvalidInput(f"a share of V* must lie between 0% and 100%. Got {shown(epsilon)} instead.")
+        return part * max(map(abs, units.reward_range)) * limit, part
+    return part * units.reward_scale * limit, 0.0
 
 
 def _start(start: Any) -> int | tuple[float, ...] | str | None:

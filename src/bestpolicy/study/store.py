@@ -9,6 +9,8 @@ one for everything that was asked, told, decided and found.
     asked       a request of the algorithm, with whatever it has decided
     answer      to a query: a tally
     look        at the data, with the policy if it is another than before
+    test        what a round of the test of the features has fixed, and the pairs that it asks for
+    tested      to a query of such a round: a tally
     settings    that have changed, such as a new budget
     ended       the result; void once the study goes on
 
@@ -37,7 +39,8 @@ from typing import Any
 from bestpolicy._numerics.inputs import file_path, of_type
 from bestpolicy._version import versions
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
+from bestpolicy.problem.feature_files import feature_problem_to_bytes
 from bestpolicy.problem.files import to_bytes
 from bestpolicy.samples import Tally
 from bestpolicy.study.database import COMPARISONS, STUDIES, Database, Format
@@ -143,6 +146,12 @@ class Store:
         if trouble:
             raise StoreError(f"{self.path}: {trouble}")
         return Record.of(rows, {"root": chained(b"", *rows[0]).hex(), "head": head.hex(), "rows": len(rows)})
+
+    def head(self, study: int) -> tuple[bytes, str]:
+        """Return the chain and the kind of the last row, unchecked: another chain is another journal."""
+        query = "SELECT head, (SELECT kind FROM entry WHERE entry.id = ? + rows - 1) FROM study WHERE id = ?"
+        chain, kind = self._db.execute(query, (study * _ROOM, study)).fetchone()
+        return bytes(chain), str(kind)
 
     def whole_rows(self, study: int) -> tuple[list[Row], bytes, str]:
         """Return the rows of a study up to the first that is not as written, their chain, and what is wrong then."""
@@ -287,7 +296,8 @@ class StudyFile:
         own_data: Tally | None = None,
     ) -> StudyFile:
         """Begin a study in a file."""
-        content, now = to_bytes(problem), datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        content = feature_problem_to_bytes(problem) if isinstance(problem, FeatureProblem) else to_bytes(problem)
+        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
         rows: list[Row] = [begun(name, problem.fingerprint, content, settings.to_dict(), versions(), now)]
         rows.append(("problem", content))
         if own_data is not None:

@@ -21,7 +21,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -33,25 +33,37 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy._numerics.inputs import file_path, of_type, whole, word
+from bestpolicy._numerics.inputs import file_path, number, of_type, whole, word
 from bestpolicy._numerics.reproducible import one_thread
-from bestpolicy.algorithms import ALGORITHMS, Algorithm, find_algorithm, make_algorithm, parameters_of
+from bestpolicy.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Choice,
+    choose_algorithm,
+    find_algorithm,
+    is_default,
+    make_algorithm,
+    parameters_of,
+)
 from bestpolicy.algorithms.protocol import Request, Run, Task
 from bestpolicy.certificate import Origin
 from bestpolicy.diagnostics.assumptions import check_features, require
 from bestpolicy.errors import InvalidInput, StoreError, did_you_mean
-from bestpolicy.problem import Problem
+from bestpolicy.problem import FeatureProblem, Problem
+from bestpolicy.problem.feature_policy import FeaturePolicy
 from bestpolicy.problem.units import Units
-from bestpolicy.samples import Tally, Wanted
+from bestpolicy.samples import Pulls, Tally, Wanted
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.rule import Proof
-from bestpolicy.study.forecast import forecast
-from bestpolicy.study.journal import Asked, Record, answered, damage, rows_of_checks, tally_to_bytes
+from bestpolicy.study.feature_result import FeatureResult
+from bestpolicy.study.forecast import Outlook, Pace, in_time, outlook
+from bestpolicy.study.journal import Asked, Record, answered, damage, pack, rows_of_checks, tally_to_bytes
+from bestpolicy.study.linearity import SHARE, Linearity, LinearityTest
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
-from bestpolicy.study.queries import Batch, Query, check_tally
-from bestpolicy.study.result import Outcome, Result, explain
-from bestpolicy.study.settings import RESET, Settings, absolute_epsilon
+from bestpolicy.study.queries import FIRST_OF_TEST, Batch, Query, check_tally
+from bestpolicy.study.result import FINAL, Outcome, Result, at_least, explain, so_far
+from bestpolicy.study.settings import RESET, Settings, asked
 from bestpolicy.study.store import Store, StudyFile, count_attempts
 
 _MOST_QUERIES = 10**6  # that one request may be split into
@@ -66,11 +78,12 @@ class Study:
     epsilon : float or str
         The policy shall be within `epsilon` ≥ 0 of optimal; 0 asks for an optimal policy. A share such as "5%" is one
         of the range that values can take: (high - low)/(1 - discount) or (high - low)·horizon, for rewards from low to
-        high.
+        high; "5% of V*" is one of the largest |V*|, which the run finds out (for tables, with "sharp").
     delta : float
         Allowed probability of error, in (0, 1).
     algorithm : str or Algorithm, optional
-        "gss" if discounted and "gss-e" if episodic by default.
+        By default, or if it is "auto", the one that fits the problem: "sharp", or "adaptive" with samples from
+        elsewhere (`bestpolicy.algorithms.default_name`). The paper's own are "gss" and "gss-e".
     seed : int, optional
         Drawn and recorded if not given.
     max_samples : int, optional
@@ -96,6 +109,11 @@ class Study:
         simulator itself begins, if the algorithm follows trajectories.
     largest_batch : float, optional
         Refuse to begin if the first batch of the algorithm is of more simulator calls than this.
+    linearity : float, optional
+        Whether rewards and transitions are linear in the features is tested while the run goes on, unless the features
+        are one-hot: with as many calls as the claim needs, and at least this share of the algorithm's. Features that
+        do not fit end the run with the outcome "in doubt"; of those that fit, one run in a hundred at most. 0.05 by
+        default, 0 for no test.
     """
 
     def __init__(
@@ -104,7 +122,7 @@ class Study:
         *,
         epsilon: float | str,
         delta: float,
-        algorithm: str | Algorithm | None = None,
+        algorithm: str | Algorithm | Choice | None = None,
         seed: int | None = None,
         max_samples: int | None = None,
         calls_per_query: int | None = None,
@@ -115,6 +133,7 @@ class Study:
         own_data: Tally | None = None,
         start: int | ArrayLike | None = None,
         largest_batch: float | None = None,
+        linearity: float | None = None,
         **gone: Any,
     ) -> None:
         if gone:
@@ -139,6 +158,8 @@ class Study:
             units=units,
             origin=origin,
             start=start,
+            own_data=own_data is not None,
+            linearity=linearity,
         )
         self._set_up(problem, settings, found, name)
         if own_data is not None and not self.algorithm.takes_own_data:
@@ -156,7 +177,8 @@ class Study:
     def _set_up(self, problem: Problem, settings: Settings, algorithm: Algorithm, name: str) -> None:
         """Take what was checked; nothing runs yet."""
         self.problem, self.settings, self.algorithm, self.name = problem, settings, algorithm, word("name", name)
-        require(check_features(problem))
+        if isinstance(problem, Problem):
+            require(check_features(problem))
 
         self.checks: list[Check] = []
         self.samples = self.broken_episodes = 0
@@ -165,6 +187,9 @@ class Study:
         self._cut_short = False  # whether a look at the data was
         self.unfinished = 0  # calls of a query under way that are on record
         self._started = time.monotonic()
+        self._driven = self._started  # since when this process drives it
+        self._looks = (0, 0.0, 0.0)  # how many, the seconds of all, of the last one
+        self._began_with = 0  # samples that were there when this process began
         self._seconds: float | None = None
         self._run: Run | None = None
         self._past = Past()
@@ -183,6 +208,10 @@ class Study:
         self._own_samples = 0
         self._measured: Tally | None = None
         self._largest_batch = inf  # of the first request
+        self.largest_plan = inf  # calls that a run may need; whoever drives it ends it if more are in sight
+        self._linearity = LinearityTest(problem, settings, [])
+        self._tested_alone: int | None = None  # rounds of the test since the algorithm was done
+        self._known_linearity: Linearity | None = None  # of a study that had ended
 
     def _start(
         self, own_data: Tally | None, store: str | PathLike[str] | None = None, largest_batch: float | None = None
@@ -192,11 +221,13 @@ class Study:
         self._largest_batch = inf if largest_batch is None else largest_batch
         stream = np.random.SeedSequence(self.seed, spawn_key=(0,))
         # Every policy is within the largest value of optimal: no algorithm has to cope with a larger ε.
-        asked, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
-        rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale))
+        most, scale = min(self.settings.epsilon, float(self.problem.value_limits[0])), self.units.reward_scale
+        rng, memory = np.random.default_rng(stream), iter(self._past.memory(scale, self.settings.truncation_loss))
         begin = start_distribution(self.problem, self.settings)
-        self._run = self.algorithm.run(Task(self.problem, asked, self.delta, rng, own_data, scale, memory, begin))
-        if not (self.problem.distinct.sum(axis=1) > 1).any():
+        offset = self.units.reward_offset * float(self.problem.value_limits[0]) / scale
+        given = Task(self.problem, most, self.delta, rng, own_data, scale, memory, begin, self.settings.share, offset)
+        self._run = self.algorithm.run(given)
+        if not self.problem.has_choice:
             self._record(_nothing_to_choose(self.problem))
             self.stop(Outcome.CERTIFIED)
         else:
@@ -221,6 +252,7 @@ class Study:
         algorithm: str | Algorithm | None = None,
         max_samples: float | None = None,
         progress: Callable[[int, int], None] | None = None,
+        problem: FeatureProblem | None = None,
     ) -> Study:
         """Go on with a study from its file, exactly where it was.
 
@@ -239,11 +271,15 @@ class Study:
             A new budget, what was used so far included; the old one by default, none if it is `math.inf`.
         progress : callable, optional
             Called as ``progress(answers replayed, answers in all)``.
+        problem : FeatureProblem, optional
+            Needed if the study's problem has functions of yours, which no file can hold.
         """
         store = file_path("store", store)
         with Store(store) as reader:
             number = reader.find(name)
             record = reader.read(number)
+        if problem is not None:
+            record.knowing(problem.in_units(record.settings.units))  # type: ignore[arg-type]
         budget = _checked_budget(max_samples, record)
         study = cls._from_record(record, algorithm, budget)
         study._store, study._ended_chain = store, record.chain
@@ -262,16 +298,16 @@ class Study:
             file.close()
             raise
         study._file = file
+        if study.settings != record.settings and (not study.done or study.outcome is Outcome.DOUBT):
+            file.append(_settings_row(study.settings))
         if study.done:
             study._save()
-        elif study.settings != record.settings:
-            file.append(_settings_row(study.settings))
         return study
 
     @classmethod
     def _from_record(cls, record: Record, algorithm: str | Algorithm | None, budget: int | None) -> Study:
         settings, problem = record.settings, record.problem
-        if algorithm is None or (isinstance(algorithm, str) and algorithm == settings.algorithm):
+        if is_default(algorithm) or (isinstance(algorithm, str) and algorithm == settings.algorithm):
             try:
                 chosen = make_algorithm(settings.algorithm, settings.parameters)
             except InvalidInput as error:
@@ -294,6 +330,9 @@ class Study:
         self.checks, self.samples = list(record.trace), record.samples
         self.broken_episodes = int(record.result.get("broken_episodes", 0))
         self.outcome, self._seconds = Outcome(record.result["outcome"]), float(record.result["seconds"])
+        if "linearity" in record.result:
+            with damage("what was found of the features"):
+                self._known_linearity = Linearity.from_dict(record.result["linearity"])
 
     def _out_of_time(self, record: Record, store: str) -> Study:
         """Be over before anything could go on: what is stored stays as it is."""
@@ -304,13 +343,15 @@ class Study:
 
     def _replay(self, record: Record, progress: Callable[[int, int], None] | None = None) -> None:
         """Add up the stored answers request by request, and then ask under the present budget."""
-        told = deque(record.told())
+        told, tested = deque(record.told()), deque(record.told(of_test=True))
         answers = len(told)
         self._past = Past.of(record, told)
         self._replaying = True
+        with damage("a round of the test of the features"):
+            self._linearity = LinearityTest(self.problem, self.settings, record.rounds)
         with self._damage():
             self._start(record.own_data)
-        for first, following in self._past.complete:
+        for position, (first, following) in enumerate(self._past.complete):
             batch = Batch()
             while told and told[0][0] < following:
                 query, _, tally = told.popleft()
@@ -320,13 +361,17 @@ class Study:
                 raise StoreError(
                     f"the answers to query {first} are missing: the file is damaged. Take a copy that is whole."
                 )
+            with damage("a round of the test of the features"):
+                self.samples += self._linearity.settle_again(position, tested)
             with self._damage():
                 whole = batch.total()
+                assert whole is not None
                 self.samples += whole.samples
                 self.broken_episodes += whole.broken_episodes
                 self._advance(whole)
             if progress is not None:
                 progress(answers - len(told), answers)
+        told += tested
         while told and not self.done:
             index, attempt, tally = told.popleft()
             current = self._batch.waiting.get(index)
@@ -342,13 +387,13 @@ class Study:
                 self._accept(current, tally, rest)
             if progress is not None:
                 progress(answers - len(told), answers)
-        self._replaying = False
+        self._replaying, self._began_with, self._driven = False, self.samples, time.monotonic()
         self._saved = 0 if self._past.rebuilt else min(len(self._past.checks), len(self.checks))
         if self.done:
             return
         if not self._batch.begun:  # nothing of the last batch was answered: it may be cut to the budget anew
-            self._asked -= len(self._batch.waiting)
-            self._issue()
+            self._asked -= sum(not query.tests for query in self._batch.waiting.values())
+            self._go_on()
         elif self.max_samples is not None and self.samples + self._batch.missing > self.max_samples:
             self.stop(Outcome.BUDGET)
 
@@ -362,6 +407,7 @@ class Study:
         assert self._store is not None
         with Store(self._store) as reader:
             record = reader.read(reader.find(self.name))
+        record.knowing(self.problem)
         again = self._from_record(record, self.algorithm, record.settings.max_samples)
         again._replay(record)
         return again.checks[-1].proof if again.checks else None
@@ -372,6 +418,8 @@ class Study:
             return self._measured
         with Store(self._store) as reader:
             record = reader.read(reader.find(self.name))
+        if not record.is_listed:
+            return None
         parts = [*([] if record.own_data is None else [record.own_data]), *(tally for _, _, tally in record.told())]
         return Tally.total(parts) if parts else None
 
@@ -405,6 +453,11 @@ class Study:
         """What casts doubt on the guarantee."""
         return self.settings.doubts
 
+    @property
+    def linearity(self) -> Linearity | None:
+        """What was tested of the features so far; None if nothing is."""
+        return self._known_linearity or self._linearity.summary(self.units)
+
     def warn(self, *warnings: str) -> None:
         """Remember what casts doubt on the guarantee, for the result."""
         self._change(warnings=(*self.settings.warnings, *warnings))
@@ -412,7 +465,7 @@ class Study:
     def name_states(self, names: list[Any] | None) -> None:
         """Remember the names of states, for a simulator that numbers them as they appear."""
         if names != self.units.states:
-            own = None if names is None else sum(name is not None for name in names[:-1])
+            own = None if names is None else max(1, sum(name is not None for name in names[:-1]))
             self._change(units=replace(self.units, states=names, own_states=own))
 
     def note_failure(self) -> None:
@@ -450,8 +503,8 @@ class Study:
         partial : bool
             Accept fewer: they are kept, and `ask` then returns the rest of the query.
         """
-        if not isinstance(query, Query) or not 0 <= query.index < self._asked or query.seed != self.seed:
-            shown = f"query {query.index}" if isinstance(query, Query) else repr(query)
+        if not isinstance(query, Query) or not self._was_asked(query.index) or query.seed != self.seed:
+            shown = query.name if isinstance(query, Query) else repr(query)
             raise InvalidInput(f"{shown} was never asked. Tell only what this study's ask() returned.")
         current = self._batch.waiting.get(query.index)
         if current is None or query.attempt < current.attempt or self.done:
@@ -460,7 +513,7 @@ class Study:
         rest = None if current.wanted.answered_by(tally) else current.wanted.minus(tally)
         if rest is not None and rest.total and not partial:
             raise InvalidInput(
-                f"query {query.index} asked for {current.wanted.total} samples, the tally has {tally.samples}. "
+                f"{query.name} asked for {current.wanted.total} samples, the tally has {tally.samples}. "
                 "Tell all of them, or pass partial=True to be asked for the rest."
             )
         if self._file is not None:  # first of all: if that fails, nothing has happened
@@ -471,9 +524,31 @@ class Study:
     def _accept(self, query: Query, tally: Tally, rest: Wanted | None) -> None:
         self.samples += tally.samples
         self.broken_episodes += tally.broken_episodes
-        whole_batch = self._batch.accept(query, tally, rest)
-        if whole_batch is not None:
-            self._advance(whole_batch)
+        if not self._batch.accept(query, tally, rest):
+            return
+        own, of_test = self._batch.total(), self._batch.total(of_test=True)
+        if of_test is not None:
+            self._linearity.settle(of_test)
+            if self._linearity.in_doubt:
+                self._doubt()
+                return
+        if own is not None:
+            self._advance(own)
+        else:
+            assert self._tested_alone is not None
+            self._tested_alone += 1
+            self._go_on()
+
+    def _was_asked(self, index: int) -> bool:
+        return 0 <= index < self._asked or FIRST_OF_TEST <= index < self._linearity.asked
+
+    def _doubt(self) -> None:
+        """End, because the features do not fit."""
+        found = self.linearity
+        assert found is not None
+        if found.sentence not in self.settings.warnings:
+            self.warn(found.sentence)
+        self.stop(Outcome.DOUBT)
 
     def request_stop(self) -> None:
         """Ask whoever drives the study to stop it once the query in flight is answered; safe in a signal handler."""
@@ -492,21 +567,38 @@ class Study:
     def result(self) -> Result:
         """Return what is known now, certified or not."""
         last = self.checks[-1] if self.checks else None
-        policy = last.policy if last else np.tile(self.problem.mask.argmax(axis=1), (self.problem.stages, 1))
+        policy = last.policy if last else self.problem.any_policy
         restored = self._run is None
-        forecast, where = self.forecast(), self.settings.where
+        ahead, where = self.outlook(), self.settings.where
         explanation = explain(
-            self.outcome, last, self.delta, self.max_samples, forecast, self._unfit_batch(), where, self.asked_epsilon
+            self.outcome, last, self.delta, self.max_samples, ahead, self._unfit_batch(), where, self.asked_epsilon
         )
+        if self.settings.share and self.outcome is Outcome.CERTIFIED and last is not None:
+            explanation += (
+                f" That is at most {100 * self.settings.share:g} % of the largest |V*|, which is at least "
+                f"{at_least(last.value_floor)}."
+            )
+        if self.settings.truncation_loss and last and last.epsilon < inf:
+            explanation += f" {self.settings.truncation}"
+        if ahead.low > self.largest_plan and self.outcome is Outcome.BUDGET:
+            days = self.pace.seconds(self.checks, ahead.low)
+            explanation = (
+                f"The run ended early: it should need {ahead} calls of your simulator, {in_time(days)} or more; "
+                f"{so_far(last, where)}. Ask for a larger epsilon; if you mean it, give max_samples= (a budget) or "
+                "largest_batch=math.inf."
+            )
+        tested = self.linearity
+        if tested is not None and not tested.in_doubt and last is not None:
+            explanation += f" {tested.sentence}"
         if self._cut_short:
             explanation += " A look at the data takes longer than was left of it: give more time, or another algorithm."
         if self.unfinished:
             explanation += f" {self.unfinished:,} calls of the batch under way are kept for when the run goes on."
-        return Result(
+        return self._kind(
             algorithm=self.algorithm.name,
             asked_epsilon=self.asked_epsilon,
             delta=self.delta,
-            policy=self.units.policy(policy)[0] if self.problem.horizon is None else self.units.policy(policy),
+            policy=self._played(policy),
             certified=self.outcome is Outcome.CERTIFIED,
             epsilon=last.epsilon if last else inf,
             outcome=self.outcome,
@@ -524,6 +616,8 @@ class Study:
             where=self.settings.where,
             broken_episodes=self.broken_episodes,
             unfinished_calls=self.unfinished,
+            outlook=None if self.outcome in FINAL else ahead,
+            linearity=tested,
             origin=Origin(
                 self.problem,
                 self.settings,
@@ -536,25 +630,59 @@ class Study:
             ),
         )
 
+    @property
+    def _kind(self) -> type[Result]:
+        return FeatureResult if isinstance(self.problem, FeatureProblem) else Result
+
+    def _played(self, policy: Any) -> Any:
+        """Return a policy as the user plays it."""
+        if isinstance(self.problem, FeatureProblem):
+            return FeaturePolicy(self.problem, policy[0, :, :-1])
+        return self.units.policy(policy)[0] if self.problem.horizon is None else self.units.policy(policy)
+
     def forecast(self) -> float:
         """Simulator calls that the whole run should need, judged by its checks; nan if it is too early to tell."""
-        return forecast(self.settings, self.algorithm, self.problem, self.checks)
+        return self.outlook().expected
+
+    def outlook(self) -> Outlook:
+        """Range of the simulator calls that the whole run should need, judged by its checks; those of the test too."""
+        own, more = outlook(self.settings, self.algorithm, self.problem, self.checks), self._linearity.expected
+        return replace(own, low=own.low + more, expected=own.expected + more, high=own.high + more) if more else own
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the run is, as far as this process has driven it."""
+        looks, looking, last = self._looks
+        simulating = max(0.0, time.monotonic() - self._driven - looking)
+        return Pace(self.samples - self._began_with, simulating, looks, looking, last)
+
+    def seconds_left(self) -> tuple[float, float]:
+        """Least and most seconds until the end, at the pace of this process; nan if nothing is known of it."""
+        ahead, pace = self.outlook(), self.pace
+        return pace.seconds(self.checks, ahead.low), pace.seconds(self.checks, ahead.high)
 
     def _advance(self, tally: Tally | None) -> None:
         """Give the algorithm its tally and see what it wants next."""
         assert self._run is not None
-        if tally is not None:
+        if tally is not None and isinstance(tally, Tally):  # others are kept by whom they concern
             self._measured = tally if self._measured is None else self._measured + tally
+        begun = time.monotonic()
         try:
             request, check = patiently(partial(self._look, self._run, tally))
         except TimeUp:
             self._cut_short = True
             raise
+        took = time.monotonic() - begun
+        if tally is not None and not self._replaying:
+            self._looks = (self._looks[0] + 1, self._looks[1] + took, took)
         if request is None:
             assert check is not None
             self._record(check)
-            unproved = Outcome.NO_GUARANTEE if self.algorithm.about.guarantee == "none" else Outcome.GAVE_UP
-            self.stop(Outcome.CERTIFIED if check.passed else unproved)
+            if check.passed:
+                self._tested_alone = 0
+                self._go_on()
+                return
+            self.stop(Outcome.NO_GUARANTEE if self.algorithm.about.guarantee == "none" else Outcome.GAVE_UP)
             return
         if request.check is not None:
             self._record(request.check)
@@ -586,13 +714,41 @@ class Study:
         except StopIteration as end:
             return None, end.value
 
+    def _go_on(self) -> None:
+        """Ask what the algorithm wants; once it is done, what the test of the features wants."""
+        if self._tested_alone is None:
+            self._issue()
+        elif self._linearity.complete:
+            self.stop(Outcome.CERTIFIED)
+        else:
+            limit = self.max_samples
+            self._batch = Batch(self._test_queries(None, inf if limit is None else limit - self.samples))
+            if not self._batch.waiting and not self._replaying:
+                self.stop(Outcome.BUDGET)
+
+    def _test_queries(self, batch: Wanted | None, room: float) -> Iterator[Query]:
+        """Return queries of a round of the test that goes with a batch, or comes alone; none if there is no room."""
+        own = self.samples - self._linearity.calls + (0 if batch is None else batch.total)
+        pulls = self._linearity.ask(
+            self._requests - 1 if self._tested_alone is None else self._requests + self._tested_alone,
+            own,
+            -inf if self._replaying else room,
+            self._measured,
+            self.checks[-1].gap / self.units.reward_scale if self.checks else inf,
+            alone=batch is None,
+        )
+        if pulls is not None:
+            parts = pulls.split(self.settings.calls_per_query)
+            yield from (Query(self._linearity.number(), part, self.seed) for part in parts)
+
     def _issue(self) -> None:
         """Ask what the algorithm wants, as far as the budget goes."""
         assert self._request is not None
         limit = self.settings.budget_at(self._asked) if self._replaying else self.max_samples
         wanted = self._request.wanted
         if limit is not None:
-            wanted = wanted.cut(limit - self.samples, self.algorithm.anytime)
+            known = 0 if self._replaying else self._linearity.calls_with(self._requests - 1)
+            wanted = wanted.cut(max(0, limit - self.samples - known), self.algorithm.anytime)
         if wanted.total == 0:
             self._batch = Batch()
             if not self._replaying:
@@ -608,12 +764,17 @@ class Study:
                 f"{_MOST_QUERIES:,} queries of the {wanted.total:,} simulator calls that are wanted now."
             )
         parts: list[Wanted] = [*wanted.split(self.settings.calls_per_query)]
-        self._batch = Batch(Query(self._asked + i, part, self.seed) for i, part in enumerate(parts))
+        queries = [Query(self._asked + i, part, self.seed) for i, part in enumerate(parts)]
         self._asked += len(parts)
+        if isinstance(wanted, Pulls):
+            room = inf if limit is None else limit - self.samples - wanted.total
+            queries += self._test_queries(wanted, room)
+        self._batch = Batch(queries)
 
     def _unfit_batch(self) -> str:
         """Name the batch that did not fit into the budget; a run that can be cut short spends what there is."""
-        if self._request is None or (self.algorithm.anytime and self.samples):
+        done = self._tested_alone is not None
+        if self._request is None or done or (self.algorithm.anytime and self.samples):
             return ""
         return f"The {'next' if self.samples else 'first'} batch of {self._request.wanted.total} simulator calls"
 
@@ -621,13 +782,15 @@ class Study:
         """Store new checks and requests, and the result if the study is over."""
         if self._file is None or self._end_saved:
             return
-        if self.done or self._unsaved or self._saved < len(self.checks):
+        if self.done or self._unsaved or self._linearity.unsaved or self._saved < len(self.checks):
             rows = [*rows_of_checks(self.checks, self._saved)]
             rows += [request.row(position) for position, request in self._unsaved]
+            rows += [("test", pack(one)) for one in self._linearity.unsaved]
             if self.done:
                 rows.append(("ended", json.dumps(self.result().to_dict()).encode()))
             self._file.append(*rows)
             self._saved, self._unsaved, self._end_saved = len(self.checks), [], self.done
+            self._linearity.unsaved.clear()
             if self.done:
                 self.close()
 
@@ -673,8 +836,9 @@ class Study:
                 policy = self.checks[-1].policy  # most policies of a trace are one and the same
             # A check carries over what was certified before it, so only the last one needs its proof.
             self.checks[-1] = replace(self.checks[-1], proof=None)
-        scale = self.units.reward_scale
-        self.checks.append(replace(check, policy=policy, epsilon=check.epsilon * scale, gap=check.gap * scale))
+        scale, lost = self.units.reward_scale, self.settings.truncation_loss
+        epsilon, gap, floor = check.epsilon * scale + lost, check.gap * scale, check.value_floor * scale
+        self.checks.append(replace(check, policy=policy, epsilon=epsilon, gap=gap, value_floor=floor))
 
 
 def settings_of(
@@ -682,20 +846,31 @@ def settings_of(
     *,
     epsilon: float | str,
     delta: float,
-    algorithm: str | Algorithm | None,
+    algorithm: str | Algorithm | Choice | None,
     seed: int | None,
     max_samples: int | None,
     calls_per_query: int | None,
     units: Units | None = None,
     origin: dict[str, str] | None = None,
     start: Any = None,
+    own_data: bool = False,
+    linearity: float | None = None,
 ) -> tuple[Settings, Algorithm]:
     """Return the settings of a study, checked, and its algorithm; the parameters are those of `Study`."""
-    found = find_algorithm(algorithm, problem)
+    found, why = choose_algorithm(algorithm, problem, own_data=own_data, start=start is not None)
+    testable = found.about.sampling == "pairs" and isinstance(problem, Problem) and not problem.is_tabular
+    tested = SHARE if linearity is None else number("linearity", linearity, least=0, below=1)
     if start is None and found.about.sampling == "episodes":
         start = RESET
+    most, share = asked(epsilon, problem, units or Units())
+    able = problem.is_tabular and getattr(found, "takes_share", False)
+    if share and (not able or (units or Units()).reward_bias):
+        raise InvalidInput(
+            f"epsilon={epsilon!r}, a share of V*, is for tables, with algorithm 'sharp' and rewards that are not "
+            "truncated. Give a number, or '5%' (of the range that values can take)."
+        )
     settings = Settings(
-        absolute_epsilon(epsilon, problem, units or Units()),
+        most,
         delta,
         found.name,
         parameters_of(found),
@@ -705,7 +880,12 @@ def settings_of(
         units or Units(),
         origin or {},
         start=start,
+        chosen=why,
+        share=share,
+        truncation_loss=(units or Units()).truncation_loss(problem),
+        linearity=tested if testable else 0.0,
     )
+    _require_room(settings)
     _require_start(problem, settings, found)
     _require_ends(problem, settings.units)
     return settings, found
@@ -732,7 +912,7 @@ def _require_start(problem: Problem, settings: Settings, algorithm: Algorithm) -
             "'sharp' (for problems whose pairs share no features) or, if the simulator can only be reset and stepped, "
             "'forward'."
         )
-    if isinstance(start, str):
+    if isinstance(start, str) or isinstance(problem, FeatureProblem):
         return
     if (len(start) != problem.states) if isinstance(start, tuple) else (start >= problem.states):
         raise InvalidInput(
@@ -741,8 +921,21 @@ def _require_start(problem: Problem, settings: Settings, algorithm: Algorithm) -
         )
 
 
+def _require_room(settings: Settings) -> None:
+    """Raise InvalidInput if truncated rewards may cost all that is asked."""
+    lost = settings.truncation_loss
+    if lost and not settings.asked_epsilon > lost:
+        raise InvalidInput(
+            f"epsilon must be larger than {lost:g}, which is what truncating rewards to "
+            f"[{settings.units.reward_range[0]:g}, {settings.units.reward_range[1]:g}] may cost. Got "
+            f"{settings.asked_epsilon:g} instead; truncate less (a wider range has a smaller bias)."
+        )
+
+
 def _require_ends(problem: Problem, units: Units) -> None:
     """Raise InvalidInput if the ends of a problem pay anything in the user's units of reward."""
+    if isinstance(problem, FeatureProblem):
+        return
     pays = units.reward_offset + units.reward_scale * problem.end_reward
     if len(problem.ends) and units.reward_range != (0.0, 1.0) and abs(pays) > 1e-9 * units.reward_scale:
         raise InvalidInput(
@@ -753,7 +946,12 @@ def _require_ends(problem: Problem, units: Units) -> None:
 
 def _too_many(calls: int, algorithm: str, problem: Problem) -> str:
     """Say what a plan would cost, and what to do instead."""
-    better = [name for name in ("sharp", "tight") if name != algorithm and not ALGORITHMS[name]().unsuitable(problem)]
+    if isinstance(problem, FeatureProblem):
+        better = []
+    else:
+        better = [
+            name for name in ("sharp", "tight") if name != algorithm and not ALGORITHMS[name]().unsuitable(problem)
+        ]
     others = " or ".join(f"algorithm={name!r}" for name in better)
     hint = f"Try {others}, which begin with few; or ask" if others else "Ask"
     return (
@@ -768,7 +966,7 @@ def _settings_row(settings: Settings) -> tuple[str, bytes]:
 
 
 def _require_problem(problem: Any) -> None:
-    if not isinstance(problem, Problem):
+    if not isinstance(problem, Problem | FeatureProblem):
         raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
 
 
@@ -790,7 +988,7 @@ def _has_ended(record: Record, budget: int | None) -> bool:
         return False
     if record.result["outcome"] == Outcome.BUDGET:
         return budget == record.settings.max_samples
-    return record.result["outcome"] in (Outcome.CERTIFIED, Outcome.GAVE_UP, Outcome.NO_GUARANTEE)
+    return record.result["outcome"] in FINAL
 
 
 def _checked_budget(max_samples: float | None, record: Record) -> int | None:
@@ -810,5 +1008,5 @@ def _checked_budget(max_samples: float | None, record: Record) -> int | None:
 
 def _nothing_to_choose(problem: Problem) -> Check:
     """Without a state that has two distinct actions every policy is optimal, and no sample is needed."""
-    policy = np.tile(problem.mask.argmax(axis=1), (problem.stages, 1))
+    policy = problem.any_policy
     return Check(0, 0, policy, inf, 0.0, True, 0.0, inf, "no state has two distinct actions", proof=Proof("no choice"))

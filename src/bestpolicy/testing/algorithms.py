@@ -274,7 +274,7 @@ def _answer(study: Study, simulator: ExactSimulator) -> int:
     return len(queries)
 
 
-def _simulated(simulator: ExactSimulator, wanted: Pulls | Episodes, rng: np.random.Generator) -> Tally:
+def _simulated(simulator: ExactSimulator, wanted: Any, rng: np.random.Generator) -> Tally:
     return simulator.rollout(wanted, rng) if isinstance(wanted, Episodes) else simulator.sample(wanted, rng)
 
 

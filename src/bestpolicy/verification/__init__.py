@@ -10,7 +10,7 @@ file, only NumPy and SciPy, and follows the theorems as they are stated in the m
 - `coordinates`, `paper`: Theorems R and R-E, the rule of `gss` and `gss-e`;
 - `tables`, `look`: Theorem U, the rule of `sharp` for tables; `bets`, `intersection`,
   `paths`: Theorems I and UD, its rules for features;
-- `episodes`: Theorem O, the rule of `forward`;
+- `episodes`: Theorem O, the rule of `forward`; `hull`: Theorem F±, that of states which nobody lists;
 - `journal`: what the study's file shows of the order of things;
 - `noise`, `regression`, `kernel`, `tight`, `protocol`: Theorems T, T-E, P and F, the rules of `tight` and `adaptive`.
 
@@ -35,13 +35,13 @@ from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import spsolve
 
 from bestpolicy.errors import LIMIT_GB, BestPolicyError, InvalidInput, TooLarge
-from bestpolicy.verification import episodes, intersection, look, paper, paths, protocol
+from bestpolicy.verification import episodes, hull, intersection, look, paper, paths, protocol
 from bestpolicy.verification.case import Case
-from bestpolicy.verification.claim import ABSOLUTE, NO_CHOICE, Claim, rule_name
+from bestpolicy.verification.claim import ABSOLUTE, MISFIT, NO_CHOICE, Claim, rule_name
 from bestpolicy.verification.journal import check_journal
 from bestpolicy.verification.reading import Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
-THEOREMS = ("R", *protocol.THEOREMS, "U", "O", "I", "UD", NO_CHOICE)
+THEOREMS = ("R", *protocol.THEOREMS, "U", "O", "I", "UD", "F±", NO_CHOICE)
 _THEIR_WORD = "the user's word"
 _DOWN = Context(rounding=ROUND_FLOOR)
 
@@ -100,9 +100,14 @@ class Verification:
         """The statement that certifies."""
         return rule_name(self.theorem.removesuffix("-E"), self.theorem.endswith("-E"), self.epsilon)
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the run itself found that its features do not fit: then the claim is worth nothing, proved or not."""
+        return any(warning.startswith(MISFIT) for warning in self.warnings)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        return asdict(self)
+        return asdict(self) | {"in_doubt": self.in_doubt}
 
     def __str__(self) -> str:
         if not self.valid:
@@ -113,9 +118,10 @@ class Verification:
         loss = "" if self.true_loss is None else f"; its true loss in the given model is {self.true_loss:.6g}"
         missed = "" if self.missed_epsilon is None else f" (ε = {self.missed_epsilon:g} was asked, and not reached)"
         doubt = "".join(f" BUT IN DOUBT: {warning}" for warning in self.warnings)
+        verdict = "in doubt, although the samples would show it if the features fitted" if self.in_doubt else "valid"
         return (
-            f"valid: the policy is {quality}{confidence}{missed} ({self.rule}), from {self.samples:,} simulator calls; "
-            f"studies of this problem in the store: {self.attempts}{loss}{doubt and '.' + doubt}"
+            f"{verdict}: the policy is {quality}{confidence}{missed} ({self.rule}), from {self.samples:,} simulator "
+            f"calls; studies of this problem in the store: {self.attempts}{loss}{doubt and '.' + doubt}"
         )
 
 
@@ -181,13 +187,22 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
         raise InvalidInput(f"unknown theorem {theorem[:60]!r}. This program checks {', '.join(THEOREMS)}.")
     recomputed: float | None = None
     loss: float | None = None
-    shown = False
+    shown = tabular = False
     try:
-        case = Case.read(document.child("problem"))
-        theorem += "-E" if case.horizon is not None and theorem not in (NO_CHOICE, "O") else ""
-        policy = case.policy(document.child("claim"))
-        reasons += claim.contradictions(case)
-        found, used, more = _certified(case, claim, policy)
+        if theorem == "F±":
+            theorem += "-E" if document.child("problem").has("horizon") else ""
+            reasons += hull.contradictions(document, claim)
+            found, used, more = hull.certified(document, claim)
+            case, policy = None, None
+            if model is not None:
+                raise InvalidInput("model must be left out: no listed model is about states that cannot be listed.")
+        else:
+            case = Case.read(document.child("problem"))
+            tabular = case.is_table
+            policy = case.policy(document.child("claim"))
+            reasons += claim.contradictions(case)
+            found, used, more = _certified(case, claim, policy)
+        theorem += "-E" if case is not None and case.horizon is not None and theorem not in (NO_CHOICE, "O") else ""
         if store is not None and claim.chain is None:
             reasons.append("it does not name a study, so no file of studies can show more of it")
         elif store is not None:
@@ -196,13 +211,13 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
             more = ["the study's file was not made up as a whole", *(item for item in more if _THEIR_WORD in item)]
         elif claim.chain is not None and more:
             more.insert(0, "what follows was fixed before sampling, which the study's file (--store) can show")
-        recomputed = found * scale if isfinite(found) else None
+        recomputed = found * scale + claim.lost if isfinite(found) else None
         if used > claim.samples + claim.own_data:
             reasons.append(f"the proof uses {used:,} samples, the run had {claim.samples + claim.own_data:,}")
         if not found <= claim.target:
             known = f"only ε = {recomputed:.6g}" if isfinite(found) else "no ε at all"
             reasons.append(f"the samples certify {known} for this policy at δ = {claim.delta:g}, not ε = {epsilon:.6g}")
-        if model is not None:
+        if model is not None and case is not None and policy is not None:
             start, chance = claim.start, 0.0
             if claim.theorem == "O" and start is None:
                 start, chance = episodes.own_starts(case, claim)
@@ -228,7 +243,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
         claim.samples,
         claim.attempts,
         loss,
-        [*claim.trusted, *more, claim.hearsay],
+        [*claim.trusted(tabular), *more, claim.hearsay],
         claim.missed,
         claim.warnings,
         claim.chain,

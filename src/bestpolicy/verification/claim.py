@@ -19,6 +19,8 @@ from bestpolicy.verification.reading import Floats, Node, visible
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-9  # by how much another order of the same operations may differ
 NO_CHOICE = "no choice"
+MISFIT = "The features do not fit"  # how a warning begins that takes the ground from under a claim
+LINEAR = "transition probabilities and mean rewards are linear in the features"
 CHECKED = (
     "the features have full rank",
     "the all-ones function is linear in the features",
@@ -26,13 +28,14 @@ CHECKED = (
 )
 _FIELDS = {
     "": "format version problem claim proof run assumptions sha256",
-    "claim": "policy epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule start",
+    "claim": "policy vectors epsilon asked_epsilon asked_was_certified delta reward_scale reward_offset theorem rule "
+    "start reward_bias",
     "run": "algorithm parameters seed samples own_data rounds attempts warnings versions chain",
     "labels": "reward_scale reward_offset states actions environment own_states",
 }
 _PAPER = ("gss", "gss-e")
 _OTHERS = ("tight", "adaptive", "sharp", "forward")
-_WITH_ENDS = 3
+_WITH_ENDS, _WITH_BIAS = 3, 4
 _HONEST = 2  # files of version 1 may give the rule, and whether ε was reached, of another check: nobody shows theirs
 
 
@@ -54,6 +57,7 @@ class Claim:
     warnings: list[str]
     chain: dict[str, str | int] | None
     start: Floats | None = None
+    bias: float = 0.0
 
     @classmethod
     def read(cls, document: Node) -> Claim:
@@ -80,12 +84,23 @@ class Claim:
             [visible(text) for text in run.texts("warnings")],
             _chain(run.child("chain")) if run.has("chain") else None,
             _start(claim) if claim.has("start") else None,
+            claim.number("reward_bias", 0.0, 1e300) if claim.has("reward_bias") else 0.0,
         )
+
+    @property
+    def lost(self) -> float:
+        """What truncated rewards may add to the loss of a policy: what a step can, times the longest life."""
+        if self.bias == 0:
+            return 0.0
+        problem = self.document.child("problem")
+        if problem.has("horizon"):
+            return self.bias * problem.whole("horizon", 1)
+        return self.bias / (1 - problem.number("discount", 0.0, 1.0 - 1e-12))
 
     @property
     def target(self) -> float:
         """ε in the problem's units, with what rounding may add; that a policy is optimal has no tolerance."""
-        epsilon = self.epsilon / self.reward_scale
+        epsilon = max(0.0, self.epsilon - self.lost) / self.reward_scale
         return epsilon * (1 + RELATIVE) + min(ABSOLUTE, epsilon)
 
     @property
@@ -101,16 +116,21 @@ class Claim:
         """The ε that was asked, if it was not reached."""
         return None if reached(self.epsilon, self.asked) else self.asked
 
-    @property
-    def trusted(self) -> list[str]:
-        """What no file can show, whatever the theorem."""
+    def trusted(self, tabular: bool) -> list[str]:
+        """What no file can show, whatever the theorem; every table is linear in one-hot features."""
         low = self.reward_offset
+        model = "MDP with" if tabular else "linear MDP with these features and"
         found = [
-            "the samples were drawn independently from one linear MDP with these features and rewards in "
-            f"[{low:g}, {low + self.reward_scale:g}]",
+            f"the samples were drawn independently from one {model} rewards in "
+            f"[{low:g}, {low + self.reward_scale:g}]{'' if tabular else self._tested}",
             "the run was not repeated until it certified something (studies of this problem in the store: "
             f"{self.attempts})",
         ]
+        if self.bias > 0:
+            found.append(
+                "rewards beyond that range count as its ends, which adds no more than "
+                f"{self.bias:g} a step to what a policy loses (the user's word; {self.lost:.6g} of ε is for it)"
+            )
         if self.own_data:
             found.append(f"{self.own_data:,} samples came from elsewhere, of pairs chosen without regard to outcomes")
         names = self.document.child("problem")
@@ -121,6 +141,12 @@ class Claim:
                 f"no more than {len(states) - 1:,} observations can occur, of which {seen:,} did (the user's word)"
             )
         return found
+
+    @property
+    def _tested(self) -> str:
+        """What the file says of a test of its features."""
+        said = [node.text("assumption") for node in self.document.children("assumptions")]
+        return "".join(f" ({visible(text[len(LINEAR) + 2 :])})" for text in said if text.startswith(LINEAR + ", "))
 
     @property
     def hearsay(self) -> str:
@@ -144,6 +170,8 @@ class Claim:
             ("start", self.start is None or (self.theorem in ("U", "O") and len(self.start) == len(case.features))),
             ("asked_was_certified", stated == reached(self.epsilon, self.asked) or self.version < _HONEST),
             ("version", self.version >= _WITH_ENDS or not len(case.ends)),
+            ("version", self.version >= _WITH_BIAS or self.bias == 0),
+            ("reward_bias", self.epsilon >= self.lost * (1 - RELATIVE)),
             ("rule", rule == expected or self.version < _HONEST),
         ]
         if problem.has("labels"):

@@ -32,6 +32,7 @@ from urllib.parse import quote
 import numpy as np
 
 from bestpolicy.errors import InvalidInput
+from bestpolicy.verification.hull import check_order
 from bestpolicy.verification.journal_bets import require_batches, require_lag
 from bestpolicy.verification.reading import Budget, Floats, Ints, Node, Rejected
 from bestpolicy.verification.tables import FIELDS
@@ -119,13 +120,22 @@ def _chained(before: bytes, kind: str, content: bytes) -> bytes:
     return hashlib.sha256(before + str(kind).encode() + b"\0" + content).digest()
 
 
+def _drawn(content: bytes) -> dict[str, Any]:
+    mark = b"drawn 1\n"
+    if not content.startswith(mark):
+        raise Rejected("an answer in the study's file is of another kind")
+    return _unpacked(content[len(mark) :])
+
+
 class _Story:
     """What the rows say, in their order."""
 
     def __init__(self, rows: list[Row], document: Node) -> None:
         self.document, self.rows = document, rows
         problem = document.child("problem")
-        if problem.has("tabular"):
+        if problem.has("description"):  # states that nobody lists
+            self.states, self.actions = 0, problem.whole("actions", 1, 10**6)
+        elif problem.has("tabular"):
             size = problem.child("tabular")
             self.states, self.actions = size.whole("states", 1, 2**27), size.whole("actions", 1, 2**27)
         else:
@@ -164,6 +174,12 @@ class _Story:
         requests = [(place, _unpacked(content)) for place, (kind, content) in enumerate(self.rows) if kind == "asked"]
         if not requests or any(kind == "answer" for kind, _ in self.rows[: requests[0][0]]):
             raise Rejected("the file of studies does not show what was asked before the first answer")
+        if self.document.child("claim").fields["theorem"] == "F±":
+            told = [
+                (place, _drawn(content[16:])) for place, (kind, content) in enumerate(self.rows) if kind == "answer"
+            ]
+            check_order(requests, told, proof)
+            return
         if self.document.child("claim").fields["theorem"] == "O":
             self._check_episodes(dict(requests), proof)
             return

@@ -393,24 +393,33 @@ class Look:
             sums = np.where(rival, self.squares_template / self.unit + total, alone) * _ROOM
             range_of = np.where(rival, np.maximum(up + rise, reach), rise) + steepness / self.unit
             first = width(nats[1], fixed.bets[1], sums, range_of) * _ROOM
-            yield self._loss(self.advantages + first + second + drift + steepness, fixed.template)
+            yield from self._losses(self.advantages + first + second + drift + steepness, fixed.template)
         if nats[0] < inf:
             first = width(nats[0], fixed.bets[0], (squares + total) * _ROOM, np.maximum(up, reach))
-            yield self._loss(self.advantages + np.where(rival, first * _ROOM, 0.0) + second, nothing)
-        yield self._loss(self.advantages + crude, nothing)
+            yield from self._losses(self.advantages + np.where(rival, first * _ROOM, 0.0) + second, nothing)
+        yield from self._losses(self.advantages + crude, nothing)
 
-    def _loss(self, gains: Floats, template: Floats) -> float:
-        """Return the bound on the loss that follows from the gains; by any Z, the better the smaller."""
-        process = self.process
+    def _losses(self, gains: Floats, template: Floats) -> Iterator[float]:
+        """Yield bounds on the loss that follow from the gains; by any Z, the better the smaller."""
         if np.isnan(gains).any():
             raise Rejected("the numbers are too large to compute with")
         if gains.max() >= _HUGE / 10:
-            return inf
-        if gains.max() <= 0 and not template.any():
-            return 0.0
+            yield inf
+        elif gains.max() <= 0 and not template.any():
+            yield 0.0
+        else:
+            yield self._over(gains, template, -_HUGE)
+            # A Z that is nowhere below a floor may do better: pairs that may lead to its top unseen pay for its depth.
+            lowest = min(float(self._optimal(gains, np.zeros(self.process.size)).min()), 0.0)
+            for share in (0.0, 0.5):
+                yield self._over(gains, template, share * lowest)
+
+    def _over(self, gains: Floats, template: Floats, floor: float) -> float:
+        """Return the bound by the best Z that is found above a floor."""
+        process = self.process
         values, bound = np.zeros(process.size), inf
         for number in range(8):
-            before, values = bound, self._optimal(gains + process.step * self.shift(values), values)
+            before, values = bound, self._optimal(gains + process.step * self.shift(values), values, floor)
             candidate = values
             for _ in range(4):
                 needed = process.best(gains + process.step * (self.seen @ candidate + self.shift(candidate)))
@@ -421,13 +430,13 @@ class Look:
                 above = template + candidate + lacks * process.longest
                 worth = float(above[: process.blocks[1]].max() if self.start is None else self.start @ above)
                 bound = min(bound, worth + 1e-12 * float(np.abs(above).max()))
-                candidate = needed
+                candidate = process.spread(np.maximum(needed[process.live], floor))
             if number >= 4 and bound >= before * (1 - 1e-8):
                 break
         return max(bound, 0.0) * _ROOM
 
-    def _optimal(self, gains: Floats, values: Floats) -> Floats:
-        """Value of the best choice of pairs with these gains among what was seen, nearly."""
+    def _optimal(self, gains: Floats, values: Floats, floor: float = -_HUGE) -> Floats:
+        """Value of the best choice of pairs among what was seen, or of stopping, which is worth the floor, nearly."""
         process, before, settled = self.process, None, True
         scale = 1e-11 * float(np.abs(gains).max())
         for _ in range(60):
@@ -435,19 +444,21 @@ class Look:
             best = process.best(numbers)
             near = numbers >= best[process.state] - scale
             chosen = np.minimum.reduceat(np.where(near, np.arange(self.pairs), self.pairs), process.first)
-            if settled and before is not None and np.array_equal(chosen, before):
+            going = best[process.live] > floor
+            choice = np.where(going, chosen, -1)
+            if settled and before is not None and np.array_equal(choice, before):
                 break
-            before, rows = chosen, self.seen[chosen]
-            values, settled = best, False
+            before, rows, paid = choice, self.seen[chosen], np.where(going, gains[chosen], floor)
+            values, settled = process.spread(np.maximum(best[process.live], floor)), False
             for _ in range(_SWEEPS // 60):
-                following = process.spread(gains[chosen] + process.step * (rows @ values))
+                following = process.spread(paid + process.step * going * (rows @ values))
                 moved = following - values
                 values, settled = following, bool(np.ptp(moved[process.live]) <= scale)
                 if settled:
                     break
             if not settled and len(chosen) <= _SMALL:
-                system = np.eye(len(chosen)) - process.step * rows[:, process.live].toarray()
-                values, settled = process.spread(np.linalg.solve(system, gains[chosen])), True
+                system = np.eye(len(chosen)) - process.step * going[:, None] * rows[:, process.live].toarray()
+                values, settled = process.spread(np.linalg.solve(system, paid)), True
         return values
 
 

@@ -36,10 +36,9 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.inputs import choice
 from bestpolicy._numerics.reproducible import greedy
-from bestpolicy.algorithms.peers.online import Bounds, FollowsPolicies, StepMeans, best_values, played, rewards_by_step
+from bestpolicy.algorithms.peers.online import Bounds, Counting, FollowsPolicies, StepMeans, about, best_values, played
 from bestpolicy.algorithms.protocol import About, Task
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Tally
 
 CONSTANTS = {"printed": (14.0, 36.0), "derived": (8.0, 21.0)}
 
@@ -48,26 +47,20 @@ CONSTANTS = {"printed": (14.0, 36.0), "derived": (8.0, 21.0)}
 class BPIUCBVI(FollowsPolicies):
     """Best policy identification with Bernstein bonuses, from episodes.
 
+    Its parameters are those of `Explores`, and
+
     Attributes
     ----------
-    check_ratio : float
-        Look at the data each time the number of episodes has grown by this factor.
-    rewards : table (S, A) or (H, S, A), optional
-        Mean rewards, if they are known: the guarantee then relies on them. Learned by default.
     constants : {"derived", "printed"}
         c and C: the smaller ones that the proof needs, or those of the reference.
     """
 
     name: ClassVar[str] = "bpi-ucbvi"
-    about: ClassVar[About] = About(
-        setting="episodic",
+    about: ClassVar[About] = about(
         features="tabular",
-        assumption="",
-        guarantee="an ε for the policy at the start at every look, at the end the asked one",
         complexity="S A H³ log(1/δ) / ε² episodes, for small ε",
         constants='own proof, or exact (constants="printed"); one inequality is quoted from memory',
         reference="Ménard, Domingues, Jonsson, Kaufmann, Leurent, Valko: Fast Active Learning (2021)",
-        sampling="episodes",
     )
     rule: ClassVar[str] = "BPI-UCBVI"
 
@@ -80,33 +73,16 @@ class BPIUCBVI(FollowsPolicies):
 
     def learner(self, task: Task, start: FloatArray) -> BernsteinBounds:
         """Return bounds with bonuses."""
-        known = rewards_by_step(self.rewards, task.problem)
-        return BernsteinBounds(task.problem, task.delta, start, known, CONSTANTS[self.constants])
+        return BernsteinBounds(self, task, start)
 
 
-class BernsteinBounds:
+class BernsteinBounds(Counting[BPIUCBVI]):
     """U, L and G from all that was seen."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        delta: float,
-        start: FloatArray,
-        rewards: FloatArray | None,
-        constants: tuple[float, float],
-    ) -> None:
-        self.problem, self.delta, self.start = problem, delta, start
-        self.rewards, self.constants = rewards, constants
-        self.tally = Tally.empty(problem, problem.pairs)
-
-    def add(self, tally: Tally) -> None:
-        """Take samples."""
-        self.tally += tally
 
     def bounds(self, number: int) -> Bounds:
         """Bound V* from both sides, and the loss of the greedy policy."""
         problem, means = self.problem, StepMeans.of(self.problem, self.tally)
-        steps, (small, large) = problem.stages, self.constants
+        steps, (small, large) = problem.stages, CONSTANTS[self.algorithm.constants]
         n = np.maximum(means.visits, 1)
         of_value, of_law = log_terms(problem, means.visits, self.delta)
         rewards = means.rewards if self.rewards is None else self.rewards

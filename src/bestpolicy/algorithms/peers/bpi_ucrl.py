@@ -27,52 +27,30 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.reproducible import greedy
 from bestpolicy.algorithms.peers.kl_ball import largest_means, threshold
-from bestpolicy.algorithms.peers.online import Bounds, FollowsPolicies, StepMeans, best_values, rewards_by_step
+from bestpolicy.algorithms.peers.online import Bounds, Counting, FollowsPolicies, StepMeans, about, best_values
 from bestpolicy.algorithms.protocol import About, Task
-from bestpolicy.problem import Problem
-from bestpolicy.samples import Tally
 
 
 @dataclass(frozen=True)
 class BPIUCRL(FollowsPolicies):
-    """Best policy identification with KL balls, from episodes.
-
-    Attributes
-    ----------
-    check_ratio : float
-        Look at the data each time the number of episodes has grown by this factor.
-    rewards : table (S, A) or (H, S, A), optional
-        Mean rewards, if they are known: the guarantee then relies on them. Learned by default.
-    """
+    """Best policy identification with KL balls, from episodes. Its parameters are those of `Explores`."""
 
     name: ClassVar[str] = "bpi-ucrl"
-    about: ClassVar[About] = About(
-        setting="episodic",
+    about: ClassVar[About] = about(
         features="tabular",
-        assumption="",
-        guarantee="an ε for the policy at the start at every look, at the end the asked one",
         complexity="S A H⁴ (S + log 1/δ) / ε² episodes",
         constants="exact; for unknown rewards own proof",
         reference="Kaufmann, Ménard, Domingues, Jonsson, Leurent, Valko: Adaptive Reward-Free Exploration (2021)",
-        sampling="episodes",
     )
     rule: ClassVar[str] = "BPI-UCRL"
 
     def learner(self, task: Task, start: FloatArray) -> KLBounds:
         """Return bounds over KL balls."""
-        return KLBounds(task.problem, task.delta, start, rewards_by_step(self.rewards, task.problem))
+        return KLBounds(self, task, start)
 
 
-class KLBounds:
+class KLBounds(Counting[BPIUCRL]):
     """U and L over KL balls around all that was seen."""
-
-    def __init__(self, problem: Problem, delta: float, start: FloatArray, rewards: FloatArray | None) -> None:
-        self.problem, self.delta, self.start, self.rewards = problem, delta, start, rewards
-        self.tally = Tally.empty(problem, problem.pairs)
-
-    def add(self, tally: Tally) -> None:
-        """Take samples."""
-        self.tally += tally
 
     def bounds(self, number: int) -> Bounds:
         """Bound V* from both sides, from the last step to the first."""

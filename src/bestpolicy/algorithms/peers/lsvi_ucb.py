@@ -40,38 +40,31 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.inputs import choice
 from bestpolicy._numerics.reproducible import greedy
-from bestpolicy.algorithms.peers.online import Bounds, FollowsPolicies, best_values, rewards_by_step
+from bestpolicy.algorithms.peers.online import Bounds, Counting, FollowsPolicies, about, best_values
 from bestpolicy.algorithms.peers.ridge import Coordinates, Fit
 from bestpolicy.algorithms.protocol import About, Task
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Tally
 
 
 @dataclass(frozen=True)
 class LSVIUCB(FollowsPolicies):
     """Optimistic least-squares value iteration with a certificate, from episodes.
 
+    Its parameters are those of `Explores`, and
+
     Attributes
     ----------
-    check_ratio : float
-        Look at the data each time the number of episodes has grown by this factor.
-    rewards : table (S, A) or (H, S, A), optional
-        Mean rewards, if they are known: the guarantee then relies on them. Learned by default.
     cover : {"states", "features"}
         Which functions β has to cover: all of finitely many states, if those are fewer, or those of the features, as in
         the reference.
     """
 
     name: ClassVar[str] = "lsvi-ucb"
-    about: ClassVar[About] = About(
-        setting="episodic",
+    about: ClassVar[About] = about(
         features="linear",
-        assumption="",
-        guarantee="an ε for the policy at the start at every look, at the end the asked one",
         complexity="d³ H³ log(1/δ) / ε² episodes",
         constants="own proof, of an explicit β in the form of the reference",
         reference="Jin, Yang, Wang, Jordan: Provably Efficient RL with Linear Function Approximation (2020)",
-        sampling="episodes",
     )
     rule: ClassVar[str] = "LSVI-UCB (own proof)"
 
@@ -93,18 +86,12 @@ class LSVIUCB(FollowsPolicies):
         return Regression(self, task, start)
 
 
-class Regression:
+class Regression(Counting[LSVIUCB]):
     """U and L by least squares on all that was seen."""
 
     def __init__(self, algorithm: LSVIUCB, task: Task, start: FloatArray) -> None:
-        self.algorithm, self.problem, self.delta, self.start = algorithm, task.problem, task.delta, start
-        self.rewards = rewards_by_step(algorithm.rewards, task.problem)
+        super().__init__(algorithm, task, start)
         self.features = Coordinates.of(task.problem).features
-        self.tally = Tally.empty(task.problem, task.problem.pairs)
-
-    def add(self, tally: Tally) -> None:
-        """Take samples."""
-        self.tally += tally
 
     def bounds(self, number: int) -> Bounds:
         """Bound V* from both sides, from the last step to the first."""

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, nan
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from bestpolicy._numerics.inputs import number
 from bestpolicy._numerics.reproducible import steady
 from bestpolicy.algorithms.peers.budget import look
 from bestpolicy.algorithms.peers.tabular import table
-from bestpolicy.algorithms.protocol import Request, Run, Task, check_times
+from bestpolicy.algorithms.protocol import About, Request, Run, Task, check_times
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Episodes, Tally
@@ -131,6 +131,39 @@ class FollowsPolicies(Explores, ABC):
     def check(self, known: Bounds, task: Task, samples: int) -> Check:
         """Say which ε is certified at the start. The statistic is the share reached of what is asked."""
         return certified_look(known, task, samples, self.rule)
+
+
+Peer = TypeVar("Peer", bound=Explores)
+
+
+class Counting(Generic[Peer]):
+    """A learner to whom all that was seen is one sum.
+
+    Attributes
+    ----------
+    algorithm : Explores
+    problem, delta, start
+        What was asked.
+    rewards : array (H, n), optional
+        Mean rewards of the allowed pairs, if they are known.
+    tally : Tally
+        All samples.
+    """
+
+    def __init__(self, algorithm: Peer, task: Task, start: FloatArray) -> None:
+        self.algorithm, self.problem, self.delta, self.start = algorithm, task.problem, task.delta, start
+        self.rewards = rewards_by_step(algorithm.rewards, task.problem)
+        self.tally = Tally.empty(task.problem, task.problem.pairs)
+
+    def add(self, tally: Tally) -> None:
+        """Take samples."""
+        self.tally += tally
+
+
+def about(**more: Any) -> About:
+    """Return what is said of all that play optimistic policies until bounds meet at the start, and more."""
+    guarantee = "an ε for the policy at the start at every look, at the end the asked one"
+    return About(**{"setting": "episodic", "assumption": "", "guarantee": guarantee, "sampling": "episodes"} | more)
 
 
 def certified_look(known: Bounds, task: Task, samples: int, rule: str) -> Check:

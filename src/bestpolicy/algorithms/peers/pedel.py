@@ -38,6 +38,7 @@ from bestpolicy.algorithms.peers.navigation import way_to
 from bestpolicy.algorithms.peers.online import (
     Bounds,
     Explores,
+    about,
     certified_look,
     only_whole,
     played,
@@ -71,15 +72,13 @@ class PEDEL(Explores):
     """
 
     name: ClassVar[str] = "pedel"
-    about: ClassVar[About] = About(
-        setting="episodic",
+    about: ClassVar[About] = about(
         features="linear",
         assumption=f"at most {MOST_POLICIES:,} deterministic policies",
         guarantee="within ε of optimal at the start",
         complexity="H⁴ Σ_h min_Λ max_π ‖φ_π‖²_{Λ⁻¹} / max(V* - V^π, Δ, ε)² · log(|Π|/δ) episodes",
         constants='own proof, or exact (constants="printed")',
         reference="Wagenmaker, Jamieson: Instance-Dependent Near-Optimal Policy Identification in Linear MDPs (2022)",
-        sampling="episodes",
     )
     rule: ClassVar[str] = "PEDEL"
 

@@ -39,6 +39,7 @@ from bestpolicy.algorithms.peers.navigation import way_to
 from bestpolicy.algorithms.peers.online import (
     Bounds,
     Explores,
+    about,
     best_values,
     certified_look,
     only_whole,
@@ -66,15 +67,12 @@ class RFLIN(Explores):
     """
 
     name: ClassVar[str] = "rflin"
-    about: ClassVar[About] = About(
-        setting="episodic",
+    about: ClassVar[About] = about(
         features="linear",
-        assumption="",
         guarantee="within ε of optimal at the start",
         complexity="d (d + log 1/δ) H⁵ / ε² episodes",
         constants="own proof: data in the order of the last step first, with a certificate",
         reference="Wagenmaker, Chen, Simchowitz, Du, Jamieson: Reward-Free RL is No Harder Than Reward-Aware RL (2022)",
-        sampling="episodes",
     )
     rule: ClassVar[str] = "RFLIN (own proof)"
 

@@ -33,36 +33,29 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.inputs import of_type
 from bestpolicy._numerics.reproducible import greedy
-from bestpolicy.algorithms.peers.online import Bounds, FollowsPolicies, StepMeans, best_values, played, rewards_by_step
+from bestpolicy.algorithms.peers.online import Bounds, Counting, FollowsPolicies, StepMeans, about, best_values, played
 from bestpolicy.algorithms.protocol import About, Task
 from bestpolicy.problem import Problem
-from bestpolicy.samples import Tally
 
 
 @dataclass(frozen=True)
 class UCFH(FollowsPolicies):
     """Upper-confidence fixed-horizon learning with a certificate, from episodes.
 
+    Its parameters are those of `Explores`, and
+
     Attributes
     ----------
-    check_ratio : float
-        Look at the data each time the number of episodes has grown by this factor.
-    rewards : table (S, A) or (H, S, A), optional
-        Mean rewards, if they are known: the guarantee then relies on them. Learned by default.
     stationary : bool
         Whether law and rewards are the same at every step, as in the reference: the guarantee then relies on it.
     """
 
     name: ClassVar[str] = "ucfh"
-    about: ClassVar[About] = About(
-        setting="episodic",
+    about: ClassVar[About] = about(
         features="tabular",
-        assumption="",
-        guarantee="an ε for the policy at the start at every look, at the end the asked one",
         complexity="S² A H² log(1/δ) / ε² episodes",
         constants="own proof: the intervals of the reference, with a stop and for unknown rewards",
         reference="Dann, Brunskill: Sample Complexity of Episodic Fixed-Horizon Reinforcement Learning (2015)",
-        sampling="episodes",
     )
     rule: ClassVar[str] = "UCFH (own proof)"
 
@@ -74,28 +67,17 @@ class UCFH(FollowsPolicies):
 
     def learner(self, task: Task, start: FloatArray) -> Intervals:
         """Return bounds over intervals."""
-        known = rewards_by_step(self.rewards, task.problem)
-        return Intervals(task.problem, task.delta, start, known, self.stationary)
+        return Intervals(self, task, start)
 
 
-class Intervals:
+class Intervals(Counting[UCFH]):
     """U and L over intervals around all that was seen."""
-
-    def __init__(
-        self, problem: Problem, delta: float, start: FloatArray, rewards: FloatArray | None, stationary: bool
-    ) -> None:
-        self.problem, self.delta, self.start = problem, delta, start
-        self.rewards, self.stationary = rewards, stationary
-        self.tally = Tally.empty(problem, problem.pairs)
-
-    def add(self, tally: Tally) -> None:
-        """Take samples."""
-        self.tally += tally
 
     def bounds(self, number: int) -> Bounds:
         """Bound V*, and the value of the greedy policy."""
-        problem, means = self.problem, StepMeans.of(self.problem, self.tally, self.stationary)
-        logarithms = log_terms(problem, means.visits, self.delta, self.stationary)
+        problem, alike = self.problem, self.algorithm.stationary
+        means = StepMeans.of(problem, self.tally, alike)
+        logarithms = log_terms(problem, means.visits, self.delta, alike)
         centre, n, l_term = means.transitions, means.visits[:, :, None], logarithms[:, :, None]
         radius = width(n, centre * (1 - centre), l_term)
         least, most = np.maximum(centre - radius, 0.0), np.minimum(centre + radius, 1.0)

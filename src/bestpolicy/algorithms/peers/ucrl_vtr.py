@@ -36,7 +36,7 @@ from bestpolicy.algorithms.peers.mixtures import (
     known_kernels,
     without_kernels,
 )
-from bestpolicy.algorithms.peers.online import Bounds, FollowsPolicies, best_values, played, rewards_by_step
+from bestpolicy.algorithms.peers.online import Bounds, Counting, FollowsPolicies, about, best_values, played
 from bestpolicy.algorithms.peers.ridge import Fit
 from bestpolicy.algorithms.protocol import About, Task
 from bestpolicy.problem import Problem
@@ -47,26 +47,21 @@ from bestpolicy.samples import Tally
 class UCRLVTR(FollowsPolicies):
     """Value-targeted regression with a certificate, from episodes of a linear mixture.
 
+    Its parameters are those of `Explores`, and
+
     Attributes
     ----------
-    check_ratio : float
-        Look at the data each time the number of episodes has grown by this factor.
-    rewards : table (S, A) or (H, S, A), optional
-        Mean rewards, if they are known: the guarantee then relies on them. Learned by default.
     kernels : array (m, S, A, S) or (H, m, S, A, S)
         The kernels whose mixture the problem is; their weights must not be negative and sum to 1.
     """
 
     name: ClassVar[str] = "ucrl-vtr"
-    about: ClassVar[About] = About(
-        setting="episodic",
+    about: ClassVar[About] = about(
         features="linear",
         assumption="a mixture of known kernels",
-        guarantee="an ε for the policy at the start at every look, at the end the asked one",
         complexity="m² H³ log(1/δ) / ε² episodes, m kernels",
         constants="own proof, half of the reference's radius; with a stop and for unknown rewards",
         reference="Jia, Yang, Szepesvári, Wang (2020); He, Zhou, Gu: Logarithmic Regret for RL (2021)",
-        sampling="episodes",
     )
     rule: ClassVar[str] = "UCRL-VTR (own proof)"
 
@@ -82,21 +77,17 @@ class UCRLVTR(FollowsPolicies):
 
     def learner(self, task: Task, start: FloatArray) -> ValueTargets:
         """Return the regressions of all steps."""
-        known = rewards_by_step(self.rewards, task.problem)
-        return ValueTargets(task.problem, task.delta, start, known, kernels_by_step(self.kernels, task.problem))
+        return ValueTargets(self, task, start)
 
 
-class ValueTargets:
+class ValueTargets(Counting[UCRLVTR]):
     """U and L from regressions whose targets stay what they were."""
 
-    def __init__(
-        self, problem: Problem, delta: float, start: FloatArray, rewards: FloatArray | None, kernels: FloatArray
-    ) -> None:
-        self.problem, self.delta, self.start, self.kernels = problem, delta, start, kernels
-        self.known = None if rewards is None else (rewards, rewards)
-        self.learned = LearnedRewards(problem, delta / 2) if rewards is None else None
-        self.tally = Tally.empty(problem, problem.pairs)
-        bases = kernels.shape[2]
+    def __init__(self, algorithm: UCRLVTR, task: Task, start: FloatArray) -> None:
+        super().__init__(algorithm, task, start)
+        problem, self.kernels = self.problem, kernels_by_step(algorithm.kernels, task.problem)
+        self.learned = LearnedRewards(problem, self.delta / 2)
+        bases = self.kernels.shape[2]
         self.grams, self.sums = np.tile(np.eye(bases), (problem.stages, 1, 1)), np.zeros((problem.stages, bases))
         self.targets = np.zeros((problem.stages, problem.states))  # U_{h+1} of the policy that is being played
 
@@ -107,12 +98,13 @@ class ValueTargets:
             x = self.kernels[h] @ values
             self.grams[h] += (x.T * full.pulls[h]) @ x
             self.sums[h] += x.T @ (full.next_counts[h] @ values)
-        self.tally += tally
+        super().add(tally)
 
     def bounds(self, number: int) -> Bounds:
         """Bound V*, and the value of the greedy policy."""
         problem, steps = self.problem, self.problem.stages
-        lowest, highest = self.known or self.learned.bounds(self.tally)  # type: ignore[union-attr]
+        known = self.rewards
+        lowest, highest = self.learned.bounds(self.tally) if known is None else (known, known)
         upper, lower = np.zeros(problem.states), np.zeros(problem.states)
         q_values = np.empty((steps, *problem.mask.shape))
         policy = np.empty((steps, problem.states), np.int64)

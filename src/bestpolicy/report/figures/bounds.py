@@ -9,7 +9,7 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy.bounds.alternatives import Alternative
 from bestpolicy.bounds.certified import LowerBound
-from bestpolicy.report.figures.drawing import INK, SERIES, new_figure, plain, style
+from bestpolicy.pictures.drawing import INK, SERIES, new_figure, plain, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

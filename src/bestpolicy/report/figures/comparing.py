@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from bestpolicy.comparison import Comparison, Summary
 from bestpolicy.errors import InvalidInput
-from bestpolicy.report.figures.drawing import INK, SERIES, WIDTH, appearance, logarithmic, new_figure, plain, style
+from bestpolicy.pictures.drawing import INK, SERIES, WIDTH, appearance, logarithmic, new_figure, plain, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.inputs import require_whole
 from bestpolicy.errors import InvalidInput
+from bestpolicy.pictures import Chart, Drawn, grid_chart, policy_figure
+from bestpolicy.pictures.drawing import INK, SERIES, WIDTH, appearance, new_figure, plain, shades, style
+from bestpolicy.pictures.labels import Labels
+from bestpolicy.pictures.maps import colour_bar, heat_map
+from bestpolicy.problem import Problem
 from bestpolicy.report.estimates import Estimates
-from bestpolicy.report.figures.drawing import INK, SEQUENCE, SERIES, WIDTH, appearance, new_figure, plain, shades, style
-from bestpolicy.report.labels import Labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +25,8 @@ MOST_STATES = 200
 MOST_GAPS = 15
 _MOST_STEPS = 12
 _MOST_NUMBERS = 30  # columns in which a number can be read
-_MOST_TILES = 600
 _LONGEST_TICK = 14
+_LONGEST_DECISION = 36
 _NUMBERS = Labels()
 
 
@@ -53,6 +56,11 @@ class Grid:
                 f"a grid of {self.rows} x {self.columns} has {cells} cells, the problem only {states} states."
             )
 
+    def chart(self, problem: Problem) -> Chart:
+        """Where the states of a problem stand on it."""
+        signs = [self.arrows[a] if a < len(self.arrows) else str(a) for a in range(problem.actions)]
+        return grid_chart(self.rows, self.columns, problem.states, signs)
+
 
 def shown_states(interest: FloatArray) -> IntArray:
     """The states to draw, in their order: all, or the most interesting ones of a large problem."""
@@ -76,8 +84,8 @@ def design_figure(estimates: Estimates, labels: Labels = _NUMBERS) -> Figure:
     height = min(1.5 + 0.26 * problem.actions, 6.0)
     figure, (axis,) = new_figure(WIDTH, height)
     with style():
-        mesh = _heat_map(axis, table.T, cmap=shades(), vmin=0.0)
-        _colour_bar(figure, mesh, axis, "% of calls")
+        mesh = heat_map(axis, table.T, cmap=shades(), vmin=0.0)
+        colour_bar(figure, mesh, [axis], "% of calls")
         _state_ticks(axis, states, labels, centred=True)
         _action_ticks(axis, problem.actions, labels)
         axis.set_ylabel("action")
@@ -100,21 +108,22 @@ def states_figure(estimates: Estimates, labels: Labels = _NUMBERS) -> Figure:
 
 
 def grid_figure(estimates: Estimates, grid: Grid) -> Figure:
-    """Draw the policy on a grid (its first step if episodic): colour is value, pale signs are not sure yet."""
-    grid.require_room(estimates.problem.states)
-    cells = grid.rows * grid.columns
-    size = max(0.28, min(0.75, 6.0 / grid.columns))
-    figure, (axis,) = new_figure(max(3.2, grid.columns * size + 1.3), max(2.0, grid.rows * size + 0.6))
-    values = estimates.values[0, :cells].reshape(grid.rows, grid.columns)
-    with style():
-        mesh = _heat_map(axis, np.ma.asarray(values[::-1]))
-        axis.set_aspect("equal")
-        axis.set_axis_off()
-        bar = _colour_bar(figure, mesh, axis, "value")
-        bar.outline.set_visible(False)
-        if cells <= 1600:
-            _signs(axis, estimates, grid, mesh)
-    return figure
+    """Draw the policy on a grid (some of its steps if episodic): colour is value, pale signs are not sure yet."""
+    problem = estimates.problem
+    grid.require_room(problem.states)
+    return policy_figure(grid.chart(problem), drawn(estimates), _NUMBERS, episodic=problem.horizon is not None)
+
+
+def drawn(estimates: Estimates) -> Drawn:
+    """What a chart shows of each state."""
+    problem = estimates.problem
+    return Drawn(
+        estimates.policy,
+        estimates.values,
+        None if problem.horizon is not None else estimates.value_errors,
+        estimates.sureness >= 2,
+        (problem.mask.sum(axis=1) > 1) & (estimates.rivals >= 0).any(axis=0),
+    )
 
 
 def gaps_figure(estimates: Estimates, labels: Labels = _NUMBERS) -> Figure | None:
@@ -129,10 +138,10 @@ def gaps_figure(estimates: Estimates, labels: Labels = _NUMBERS) -> Figure | Non
             colour = SERIES[0] if gap > 2 * error else SERIES[1]
             axis.errorbar(gap, row, xerr=2 * error, fmt="o" if gap > 2 * error else "s", color=colour, elinewidth=1.4)
         axis.axvline(0.0, color=INK, linewidth=1.0)
-        axis.set_yticks(range(len(hardest)), [plain(decision(estimates, *place, labels)) for place in hardest])
+        axis.set_yticks(range(len(hardest)), [_brief(estimates, *place, labels) for place in hardest])
         axis.set_ylim(len(hardest) - 0.4, -0.6)
         axis.xaxis.set_major_formatter("{x:g}")
-        axis.set_xlabel("estimated advantage over the next best action, ± 2 standard errors")
+        axis.set_xlabel("advantage over the next best, ± 2 standard errors", loc="right")
         axis.grid(True, axis="x")
     return figure
 
@@ -142,6 +151,14 @@ def decision(estimates: Estimates, stage: int, state: int, labels: Labels = _NUM
     step = f"step {stage}, " if estimates.problem.horizon is not None else ""
     played, rival = (labels.action(int(actions[stage, state])) for actions in (estimates.policy, estimates.rivals))
     return f"{step}state {labels.state(state)}: action {played} over {rival}"
+
+
+def _brief(estimates: Estimates, stage: int, state: int, labels: Labels) -> str:
+    """Name a decision where room is scarce: ``3: run over repair``."""
+    step = f"step {stage}, " if estimates.problem.horizon is not None else ""
+    played, rival = (labels.action(int(actions[stage, state])) for actions in (estimates.policy, estimates.rivals))
+    text = f"{step}{labels.state(state)}: {played} over {rival}"
+    return plain(text if len(text) <= _LONGEST_DECISION else text[: _LONGEST_DECISION - 1] + "…")
 
 
 def _by_state(estimates: Estimates, states: IntArray, labels: Labels) -> Figure:
@@ -181,16 +198,16 @@ def _by_step(estimates: Estimates, states: IntArray, labels: Labels) -> Figure:
         actions = problem.actions
         palette = ListedColormap([SERIES[a % len(SERIES)] for a in range(actions)])
         table = estimates.policy[np.ix_(stages, states)]
-        mesh = _heat_map(
+        mesh = heat_map(
             policy, np.ma.asarray(table), cmap=palette, norm=BoundaryNorm(np.arange(-0.5, actions), actions)
         )
-        bar = _colour_bar(figure, mesh, policy, "action")
+        bar = colour_bar(figure, mesh, [policy], "action")
         named = range(actions) if actions <= 12 else range(0)
         bar.set_ticks(named, labels=[_short(labels.action(a)) for a in named])
         if len(states) <= _MOST_NUMBERS:
             for (row, column), action in np.ndenumerate(table):
                 policy.text(column + 0.5, row + 0.5, str(action), ha="center", va="center", color="white", fontsize=7.5)
-        _colour_bar(figure, _heat_map(value, np.ma.asarray(estimates.values[np.ix_(stages, states)])), value, "value")
+        colour_bar(figure, heat_map(value, np.ma.asarray(estimates.values[np.ix_(stages, states)])), [value], "value")
         for axis in (policy, value):
             axis.invert_yaxis()
             axis.set_ylabel("step")
@@ -198,58 +215,6 @@ def _by_step(estimates: Estimates, states: IntArray, labels: Labels) -> Figure:
             axis.set_yticks(np.arange(len(stages))[::every] + 0.5, [str(h) for h in stages[::every]])
         _state_ticks(value, states, labels, centred=True)
     return figure
-
-
-def _signs(axis: Axes, estimates: Estimates, grid: Grid, mesh: Any) -> None:
-    sure = estimates.sureness[0] >= 2
-    free = (estimates.problem.mask.sum(axis=1) > 1) & (estimates.rivals[0] >= 0)
-    colours = mesh.to_rgba(estimates.values[0, : grid.rows * grid.columns])
-    for state, colour in enumerate(colours):
-        row, column = divmod(state, grid.columns)
-        action = int(estimates.policy[0, state])
-        sign = grid.arrows[action] if action < len(grid.arrows) else str(action)
-        light = float(colour[:3] @ (0.299, 0.587, 0.114)) > 0.55
-        axis.text(
-            column + 0.5,
-            grid.rows - row - 0.5,
-            sign if free[state] else "·",
-            ha="center",
-            va="center",
-            color="black" if light else "white",
-            alpha=1.0 if sure[state] or not free[state] else 0.5,
-            fontsize=max(6.0, min(13.0, 120.0 / grid.columns)),
-        )
-
-
-def _heat_map(axis: Axes, table: Any, **colours: Any) -> Any:
-    """Colour the cells of a table, row 0 at the bottom: tiles if they are few, one image if they are many."""
-    rows, columns = table.shape
-    for side in axis.spines.values():
-        side.set_visible(False)
-    axis.tick_params(length=0)
-    settings: dict[str, Any] = {"cmap": SEQUENCE} | colours
-    if table.size > _MOST_TILES:
-        return axis.pcolormesh(np.arange(columns + 1), np.arange(rows + 1), table, rasterized=True, **settings)
-    from matplotlib.collections import PatchCollection
-    from matplotlib.patches import Rectangle
-
-    places = np.argwhere(~np.ma.getmaskarray(table))
-    limits = {name: settings.pop(name) for name in ("vmin", "vmax") if name in settings}
-    gap = 0.02
-    tiles = [Rectangle((x + gap, y + gap), 1 - 2 * gap, 1 - 2 * gap) for y, x in places.tolist()]
-    collection = PatchCollection(tiles, linewidth=0, **settings)
-    collection.set_array(np.asarray(table[tuple(places.T)], dtype=np.float64))
-    collection.set_clim(**limits)
-    axis.add_collection(collection)
-    axis.set(xlim=(0, columns), ylim=(0, rows))
-    return collection
-
-
-def _colour_bar(figure: Figure, mesh: Any, axis: Axes, label: str) -> Any:
-    bar = figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.02, aspect=14)
-    bar.outline.set_visible(False)
-    bar.set_label(label)
-    return bar
 
 
 def _state_ticks(axis: Axes, states: IntArray, labels: Labels, *, centred: bool) -> None:

@@ -123,6 +123,8 @@ class Verdict:
     gains : array (M,)
         Of the best form.
     observed : Observed
+    low, high : arrays (N,)
+        V^π lies between them in every state, on the same events.
     """
 
     policy: IntArray
@@ -130,6 +132,23 @@ class Verdict:
     forms: FloatArray
     gains: FloatArray
     observed: Observed
+    low: FloatArray
+    high: FloatArray
+
+    def value_floor(self, chain: Chain, offset: float) -> float:
+        """Return a lower bound on the largest |V* + offset| (at the start, if the claim is about one).
+
+        On the events of the theorem V* ≥ V^π ≥ low, and V* ≤ V^π + ε ≤ high + ε where the claim holds. So at each state
+        |V* + offset| is at least low + offset and at least -(high + ε + offset). That is no further event: it holds
+        whenever ε does, at all looks of all lags together.
+        """
+        if chain.start is None:
+            low, high = self.low[chain.claimed], self.high[chain.claimed]
+        else:
+            low, high = np.array([chain.start @ self.low]), np.array([chain.start @ self.high])
+        room = _ROOM * (float(chain.longest.max()) + abs(offset))
+        found = np.maximum(low + offset, -(high + self.epsilon + offset)) - room
+        return max(0.0, float(found.max(initial=0.0)))
 
 
 @one_thread()
@@ -446,7 +465,7 @@ class Look:
         gains_of[2] = self.advantages + crude
         forms[2] = self._bound(gains_of[2], np.zeros(chain.size), True)
         best = int(np.argmin(forms))
-        return Verdict(played, float(forms[best]), forms, gains_of[best], observed)
+        return Verdict(played, float(forms[best]), forms, gains_of[best], observed, self.low, self.high)
 
     def observe(self) -> Observed:
         """Steps 1 to 4."""
@@ -465,16 +484,23 @@ class Look:
             return inf
         if exact and gains.max() <= 0:
             return 0.0
-        ends = np.zeros(chain.size)
-        values, extra = ends, np.zeros(len(gains))
-        for _ in range(4):
-            values = chain.optimal(self.seen, gains + chain.step * extra, ends, values)
-            extra = self.shift(values)
+        # Z may be as large as one likes. If it is far below its top somewhere, pairs pay for what may lead to the top
+        # unseen, and what is gained by its being low may be lost again: it is tried with several floors.
+        values = chain.optimal(self.seen, gains, np.zeros(chain.size))
+        floors = {-inf, min(float(values.min()), 0.0) / 2, 0.0} if template.any() else {-inf}
+        return min(self._above(gains, template, values, floor) for floor in sorted(floors))
+
+    def _above(self, gains: FloatArray, template: FloatArray, values: FloatArray, floor: float) -> float:
+        """Step 6 for one Z, which is nowhere below the floor; `values` is where the search for it begins."""
+        chain, ends = self.chain, np.zeros(self.chain.size)
+        for _ in range(3):
+            extra = self.shift(np.maximum(values, floor))
+            values = chain.optimal(self.seen, gains + chain.step * extra, ends, values, floor=floor)
         bound = inf
         for _ in range(4):
             needed = chain.best(gains + chain.step * (self.seen @ values + self.shift(values)))
             room = _ROOM * float(np.abs(needed).max()) + 64 * EPS * self.longest
             short = max(float((needed - values)[chain.live].max()), 0.0) + room
             bound = min(bound, chain.worth(template + values + short * chain.longest))
-            values = needed
+            values[chain.live] = np.maximum(needed[chain.live], floor)
         return max(bound, 0.0) * (1 + _ROOM)

@@ -22,9 +22,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
+from scipy.linalg import lapack
+from scipy.sparse import coo_array, csr_array, diags_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
 from bestpolicy._numerics.reproducible import one_thread
@@ -291,13 +293,19 @@ class Chain:
     @one_thread()
     def evaluate(self, kernel: Matrix, policy: IntArray, gains: FloatArray, ends: FloatArray) -> FloatArray:
         """Value (N,) of a policy (one pair a live state) with these gains (M,) and values of ends."""
-        rows = kernel[policy]
-        values, given = np.array(ends), gains[policy] + self.step * (rows @ self._only_ends(ends))
         if len(policy) <= _SMALL:
-            system = np.eye(len(policy)) - self.step * rows[:, self.live].toarray()
-            values[self.live] = np.linalg.solve(system, given)
-        else:
-            values[self.live] = Solver(self, kernel, policy).solve(given)[0]
+            return self._solve(kernel[policy], gains[policy], ends)
+        values = np.array(ends)
+        given = gains[policy] + self.step * (kernel[policy] @ self._only_ends(ends))
+        values[self.live] = Solver(self, kernel, policy).solve(given)[0]
+        return values
+
+    @one_thread()
+    def _solve(self, rows: Matrix, gains: FloatArray, ends: FloatArray) -> FloatArray:
+        """Value (N,) if these rows (n, N) and gains (n,) belong to the live states."""
+        system = np.eye(len(gains)) - self.step * rows[:, self.live].toarray()
+        values = np.array(ends)
+        values[self.live] = np.linalg.solve(system, gains + self.step * (rows @ self._only_ends(ends)))
         return values
 
     def _only_ends(self, values: FloatArray) -> FloatArray:
@@ -306,11 +314,18 @@ class Chain:
         return kept
 
     def optimal(
-        self, kernel: Matrix, gains: FloatArray, ends: FloatArray, start: FloatArray | None = None, rounds: int = 100
+        self,
+        kernel: Matrix,
+        gains: FloatArray,
+        ends: FloatArray,
+        start: FloatArray | None = None,
+        rounds: int = 100,
+        floor: float = -inf,
     ) -> FloatArray:
         """Largest value (N,) with these gains (M,): policy iteration, with sweeps in place of solves if large.
 
-        It is accurate enough to plan with; who needs a bound checks what it needs.
+        Wherever it is better one may stop, which is worth `floor`. The answer is accurate enough to plan with; who
+        needs a bound checks what it needs.
         """
         values = np.array(ends) if start is None else np.array(start)
         if start is not None:
@@ -321,17 +336,20 @@ class Chain:
         before: IntArray | None = None
         for _ in range(rounds):
             q = gains + self.step * (kernel @ values)
-            policy = self.greedy(q, scale)
-            better = self.best(q)
-            moved = float(np.abs(better[self.live] - values[self.live]).max())
-            values[self.live] = better[self.live]
-            if moved <= 1e-9 * scale or (before is not None and (policy == before).all() and len(policy) <= _SMALL):
+            policy, better = self.greedy(q, scale), np.maximum(self.best(q)[self.live], floor)
+            moved = float(np.abs(better - values[self.live]).max())
+            values[self.live] = better
+            stopped = better <= floor
+            choice = np.where(stopped, -1, policy)
+            if moved <= 1e-9 * scale or (before is not None and (choice == before).all() and len(policy) <= _SMALL):
                 break
-            before = policy
+            before, rows = choice, kernel[policy]
+            if stopped.any():
+                rows = csr_array(diags_array(1.0 - stopped) @ rows)
+            fixed = np.where(stopped, max(floor, -1e300), gains[policy])
             if len(policy) <= _SMALL:
-                values = self.evaluate(kernel, policy, gains, ends)
+                values = self._solve(rows, fixed, ends)
             else:
-                rows, fixed = kernel[policy], gains[policy]
                 for _ in range(_SWEEPS):
                     values[self.live] = fixed + self.step * (rows @ values)
         return values
@@ -345,7 +363,26 @@ def kernel_of(pair: IntArray, state: IntArray, weights: FloatArray, shape: tuple
 
 @one_thread()
 def resolvent(chain: Chain, kernel: Matrix, policy: IntArray) -> FloatArray:
-    """(I - gP_π)⁻¹ with a row for every state, zero at ends, and a column for every live state: (N, n)."""
-    inverse = np.zeros((chain.size, len(policy)))
-    inverse[chain.live] = np.linalg.inv(np.eye(len(policy)) - chain.step * kernel[policy][:, chain.live].toarray())
-    return inverse
+    """(I - gP_π)⁻¹ with a row for every state, zero at ends, and a column for every live state: (N, n).
+
+    It is inverted where it stands: whoever has many states has no room for copies.
+    """
+    whole, size = np.zeros((chain.size, len(policy))), len(policy)
+    rows = csr_array(kernel[policy][:, chain.live])
+    system = whole[:size]
+    system[np.repeat(np.arange(size), np.diff(rows.indptr)), rows.indices] = -chain.step * rows.data
+    system[np.arange(size), np.arange(size)] += 1.0
+    # The transposed array is in the order that LAPACK computes in, and its inverse is the transposed inverse.
+    factors, swaps, failed = lapack.dgetrf(system.T, overwrite_a=True)
+    inverse, also = lapack.dgetri(factors, swaps, lwork=64 * size, overwrite_lu=True)
+    if failed or also:
+        raise np.linalg.LinAlgError("Singular matrix")
+    if not np.shares_memory(inverse, whole):
+        system[:] = inverse.T
+    if (chain.live != np.arange(size)).any():  # the last first, since rows only move down
+        for place in range(size - 1, -1, -1):
+            whole[chain.live[place]] = whole[place]
+        ends = np.ones(chain.size, dtype=np.bool_)
+        ends[chain.live] = False
+        whole[ends] = 0.0
+    return whole

@@ -5,7 +5,7 @@ the hub, and (g p̃_k - e_{s_k})Ψ̃ at each pair), for Σ y_j²c_j and max |y_j
 unit; and for |ŷ|m, ŷ the same differences of rows of Ψ̂, m ≥ 0. With few states both matrices are held (`DenseRows`).
 
 *Without the matrices* (`SparseRows`), in time and memory of what was seen, once three sums of each direction are known
-for the numbers c⁰, b⁰ that the lag expects, and any m⁰: C⁰ = Σ y_j²c⁰_j, B⁰ = max |y_j|b⁰_j, D⁰ = |y|m⁰, and the tops
+for the numbers c⁰, b⁰ that the lag expects, and any m⁰: C⁰ = Σ y_j²c⁰_j, B⁰ ≥ max |y_j|b⁰_j, D⁰ = |y|m⁰, and the tops
 t_j = Ψ̃_jj. They take one pass over the columns of Ψ̃, some at a time (`Sums`). All of what follows is algebra; it
 is true for any c⁰, b⁰, m⁰ ≥ 0, and no event is needed for it.
 
@@ -15,7 +15,8 @@ is true for any c⁰, b⁰, m⁰ ≥ 0, and no event is needed for it.
        Σ y²c ≤ κC⁰ + E(a) + E(b) between states a and b, κC⁰ + E(s) + νE from the hub, κC⁰ + g p̃_kE + E(s_k) at pair k,
 
    for every κ ≥ 0: some are tried, and the least bound is taken, for each direction.
-2. max |y_j|b_j ≤ max_j(b_j/b⁰_j)·B⁰.
+2. max |y_j|b_j ≤ max_j(b_j/b⁰_j)·B⁰. Between two states, where most directions are, B⁰ is the larger of T(a) and T(b),
+   T(s) = max_j Ψ̃_sj b⁰_j: a difference of two numbers ≥ 0 is at most the larger of them. Elsewhere it is the maximum.
 3. |y|m ≤ κD⁰ + F(a) + F(b), F = Ψ̃f, f = (m - κm⁰)⁺, and alike for the others.
 4. Ψ̂ = Ψ̃(I + g(P̂_π - P̃_π)Ψ̂), so |ŷ|m ≤ |y|(m + g h) for differences of the same two states, where h_j = Σ_s' |p̂_j -
    p̃_j|(s')·Δ(s', ref_j) and Δ(a, b) ≥ |Ψ̂_a - Ψ̂_b|m: rows of P̂ - P̃ sum to 0. To begin with, Δ(a, b) = M(a) + M(b), where
@@ -24,7 +25,11 @@ is true for any c⁰, b⁰, m⁰ ≥ 0, and no event is needed for it.
    p̂_π(s)|M.
 
 *Rounding.* Systems are solved with known errors (`solve`), which are added: a direction is off by at most twice the
-error in each entry, so √(Σ y²c⁰) by twice the error times √(Σ c⁰), and so on.
+error in each entry, so √(Σ y²c⁰) by twice the error times √(Σ c⁰), and so on. The pass is in single precision, whose
+unit is u = 2⁻²⁴. A column of numbers of at most t is off by ut once it is rounded; g p̃_k times it, m terms, by
+(m + 2)ut more; a difference and its size or square by a factor 1 + 3u; a sum of at most w products of non-negative
+numbers, one of them rounded before, by a factor 1 + (w + 2)u, in whatever order it is taken. Weights are divided by
+the largest one first, so what is too small for single precision is lost in what is added anyway.
 """
 
 from __future__ import annotations
@@ -34,16 +39,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, Matrix
-from bestpolicy._numerics.reproducible import EPS
 from bestpolicy.stopping.tables.lag import Lag
 from bestpolicy.stopping.tables.model import Chain, resolvent
 from bestpolicy.stopping.tables.solve import EXACT, ROUGH, Solver
 
 DENSE_STATES = 1000  # up to which matrices are held
 _CHUNK = 2**17  # numbers of a block of directions: they should stay near the processor
-_COLUMNS = 32, 128  # of Ψ̃ at a time, at least and at most
+_COLUMNS = 64  # of Ψ̃ at a time
+_SINGLE = np.float32
+_INFLATED = 2e-3  # how much errors of columns may add to sums
 _TURNS = 1
 _QUANTILES = (0.6, 0.9, 1.0)  # of ratios, as multiples to try
 
@@ -89,15 +96,15 @@ class DenseRows:
         self.psi_past = lag.resolvent(chain)
         self.psi = resolvent(chain, seen, lag.policy)
         self.hub = lag.hub
-        rows_past, rows = past[lag.policy][:, chain.live], seen[lag.policy][:, chain.live]
         self.defect_past = self.defect = 0.0
+        rows_past, rows = past[lag.policy], csr_array(seen[lag.policy][:, chain.live].T)
         for part in _parts(len(lag.policy), len(lag.policy)):
-            own, place = self.psi_past[chain.live[part]], np.arange(len(lag.policy))[part]
-            rest = chain.step * (rows_past[part] @ self.psi_past[chain.live]) - own
+            place = np.arange(len(lag.policy))[part]
+            rest = chain.step * (rows_past[part] @ self.psi_past) - self.psi_past[chain.live[part]]
             rest[np.arange(len(place)), place] += 1.0
             self.defect_past = max(self.defect_past, float(np.abs(rest).sum(1).max()))
             own = self.psi[chain.live[part]]
-            rest = chain.step * (rows.T @ own.T).T - own
+            rest = chain.step * (rows @ own.T).T - own
             rest[np.arange(len(place)), place] += 1.0
             self.defect = max(self.defect, float(np.abs(rest).sum(1).max()))
 
@@ -199,37 +206,48 @@ class Sums:
         """Pass over all columns of Ψ̃."""
         keys, expected, reach, sums = cls.weights(chain, lag)
         left, right = keys // chain.size, keys % chain.size
-        sizes = (chain.size, len(keys), len(chain.state))
+        sizes, count = (chain.size, len(keys), len(chain.state)), len(lag.policy)
         squares, largest, absolute = ([np.zeros(size) for size in sizes] for _ in range(3))
-        tops, off = np.zeros(len(lag.policy)), 0.0
-        width = int(np.clip(_CHUNK // len(lag.policy), *_COLUMNS))
-        for begin in range(0, len(lag.policy), width):
-            part = slice(begin, begin + width)
-            index = np.arange(len(lag.policy))[part]
-            given = np.zeros((len(lag.policy), len(index)))
+        given_weights = sums, reach, expected
+        scales = [float(each.max(initial=0.0)) or 1.0 for each in given_weights]
+        tops, top, off = np.zeros(count), np.zeros(chain.size), 0.0
+        kernel = csr_array(((chain.step * past.data).astype(_SINGLE), past.indices, past.indptr), shape=past.shape)
+        block_of = np.searchsorted(chain.blocks, np.arange(chain.size), side="right") - 1
+        accuracy = max(_INFLATED / (solver.longest * count**0.5), ROUGH)
+        for begin in range(0, count, _COLUMNS):
+            index = np.arange(begin, min(begin + _COLUMNS, count))
+            weights = [(each[index] / scale).astype(_SINGLE) for each, scale in zip(given_weights, scales, strict=True)]
+            given = np.zeros((count, len(index)))
             given[index, np.arange(len(index))] = 1.0
-            solved, error = solver.solve(given, ROUGH)
-            tops[part], off = solved[index, np.arange(len(index))] + error, max(off, float(error.max()))
-            columns = np.zeros((chain.size, len(index)))
+            solved, error = solver.solve(given, accuracy)
+            tops[index], off = solved[index, np.arange(len(index))] + error, max(off, float(error.max()))
+            top[chain.live] = np.maximum(top[chain.live], (solved * reach[index]).max(1))
+            columns = np.zeros((chain.size, len(index)), _SINGLE)
             columns[chain.live] = solved
-            moved = chain.step * (past @ columns)
-            hub = at_hub(chain, lag.hub, columns)
-            pieces = ((columns, None, hub, None), (columns, left, columns, right), (moved, None, columns, chain.state))
+            hub = np.add.reduceat(lag.hub[:, None] * columns, chain.blocks).astype(_SINGLE)
+            moved = kernel @ columns
+            pieces = (
+                (columns, None, hub, block_of),
+                (columns, left, columns, right),
+                (moved, None, columns, chain.state),
+            )
             for kind, (one, at, other, there) in enumerate(pieces):
                 for rows in _parts(sizes[kind], len(index)):
-                    first = one[rows] if at is None else one[at[rows]]
-                    y = np.abs(first - (other[rows] if there is None else other[there[rows]]))
-                    absolute[kind][rows] += y @ sums[part]
-                    largest[kind][rows] = np.maximum(largest[kind][rows], (y * reach[part]).max(1))
-                    np.square(y, out=y)
-                    squares[kind][rows] += y @ expected[part]
-        off = 2 * off + 4 * EPS * float(tops.max())
-        whole = (1 + len(tops) * EPS) ** 2
+                    y = other[there[rows]]
+                    np.subtract(y, one[rows] if at is None else one[at[rows]], out=y)
+                    absolute[kind][rows] += np.abs(y, out=y) @ weights[0]
+                    if at is None:
+                        largest[kind][rows] = np.maximum(largest[kind][rows], (y * weights[1]).max(1))
+                    squares[kind][rows] += np.square(y, out=y) @ weights[2]
+        unit, terms = 2.0**-24, int(np.diff(past.indptr).max()) + 8
+        off = 2 * off + 2 * unit * terms * float(tops.max())
+        whole = 1 + (_COLUMNS + 8) * unit
+        largest[1] = np.maximum(top[left], top[right]) / scales[1]
         return cls(
             keys, expected, reach, sums, tops,
-            [(np.sqrt(each) * whole + off * np.sqrt(expected.sum())) ** 2 for each in squares],
-            [each + off * float(reach.max(initial=0.0)) for each in largest],
-            [each * whole + off * float(sums.sum()) for each in absolute],
+            [(np.sqrt(scales[2] * each) * whole + off * np.sqrt(expected.sum())) ** 2 for each in squares],
+            [scales[1] * (each * whole + off) for each in largest],
+            [scales[0] * each * whole + off * float(sums.sum()) for each in absolute],
         )  # fmt: skip
 
     @staticmethod

@@ -7,12 +7,14 @@ the mean of the rest under the stationary law ν is taken out at each sweep, and
 
 Whatever was done, with rest = b - (I - gP)x the error is (I - gP)⁻¹rest, at most L·max|rest|, since the rows of the
 inverse are non-negative and sum to at most L. The rest is computed from x at the end, and what rounding may hide in it
-is added.
+is added. So sweeps for a rough answer may use numbers of single precision, which takes half the time: what they leave
+is computed in double precision, and swept again if it is too much.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array, eye_array
@@ -29,6 +31,9 @@ EXACT, ROUGH = 1e-12, 1e-7  # of a rest, relative to what was given
 _NARROW = 16  # a band of at most a sixteenth of the states is factorised
 _SMALL = 400  # states whose systems are always factorised
 _POWERS = 40
+_BETWEEN = 2  # sweeps between two at which one sees what is left
+_TURNS = 4  # sweeps in single precision, each for what the one before has left
+_SINGLE = 3e-7  # what they can reach, relative to what was given
 
 
 class Solver:
@@ -46,11 +51,13 @@ class Solver:
             with one_thread():
                 self.factors = splu(system, permc_spec=order, diag_pivot_thresh=0.0, options={"SymmetricMode": True})
         else:
-            self.transposed = csr_array(self.rows.T)
+            transposed = csr_array(self.rows.T)
             self.mean += 1 / size
             for _ in range(_POWERS):
-                self.mean = self.transposed @ self.mean
+                self.mean = transposed @ self.mean
                 self.mean /= self.mean.sum() or 1.0
+            self.sweeps = _Sweeps(self.rows, chain.step, np.ones(size), self.mean)
+            self.back = _Sweeps(transposed, chain.step, self.mean, np.ones(size))
 
     def solve(self, given: FloatArray, accuracy: float = EXACT) -> tuple[FloatArray, FloatArray]:
         """Solve for vectors (n, …) on live states.
@@ -62,54 +69,89 @@ class Solver:
             Bound on the error of every entry.
         """
         columns = given.reshape(len(given), -1)
-        sizes = np.maximum(np.abs(columns).max(axis=0), 1e-300)  # each column has an accuracy of its own
-        columns = columns / sizes
+        sizes = np.maximum(_largest(columns), 1e-300)  # each column has an accuracy of its own
+        columns, rest = columns / sizes, None
         if self.factors is not None:
             with one_thread():
                 found = self.factors.solve(columns)
+        elif accuracy < ROUGH:
+            found = self.sweeps.solve(columns, accuracy)
         else:
-            found = self._sweep(self.rows, np.ones(len(given)), self.mean, columns, accuracy)
-        rest = np.abs(columns - found + self.step * (self.rows @ found)).max(axis=0)
-        hidden = self.terms * EPS * (1 + 2 * np.abs(found).max(axis=0))
+            found, rest = np.zeros_like(columns), columns
+            for _ in range(_TURNS):
+                found += self.sweeps.single.solve(rest, max(accuracy / _size(rest), _SINGLE))
+                rest = self._rest(columns, found)
+                if _size(rest) <= accuracy:
+                    break
+        rest = _largest(self._rest(columns, found) if rest is None else rest)
+        hidden = self.terms * EPS * (1 + 2 * _largest(found))
         error = self.longest * (rest + hidden) * sizes
         return (found * sizes).reshape(given.shape), error.reshape(given.shape[1:])
+
+    def _rest(self, given: FloatArray, found: FloatArray) -> FloatArray:
+        rest: FloatArray = self.rows @ found
+        rest *= self.step
+        rest -= found
+        rest += given
+        return rest
 
     def solve_transposed(self, given: FloatArray) -> FloatArray:
         """The transposed inverse times vectors, nearly: good enough to plan with."""
         if self.factors is not None:
             with one_thread():
                 return np.asarray(self.factors.solve(given, trans="T"))
-        return self._sweep(self.transposed, self.mean, np.ones(len(given)), given, ROUGH)
+        return self.back.solve(given.reshape(len(given), -1), ROUGH).reshape(given.shape)
 
-    def _sweep(
-        self, rows: Matrix, fixed: FloatArray, weights: FloatArray, given: FloatArray, accuracy: float
-    ) -> FloatArray:
-        """Sweeps that take out what `weights` see of the rest along `fixed`, as long as that helps."""
-        rest = np.array(given.reshape(len(given), -1))
-        found, jumped = np.zeros_like(rest), np.zeros(rest.shape[1])
-        jump = self.step / (1 - self.step)
-        lost = jump * (fixed - self.step * (rows @ fixed))  # what a jump along `fixed` takes from the rest
-        size, before, jumps = _size(rest), np.inf, True
-        goal = accuracy * size
-        while size > goal:
-            if size > 0.98 * before and jumps:
-                jumps = False
-            elif size > 0.9999 * before:  # as exact as it gets
-                break
-            found += rest
-            seen = weights @ rest if jumps else jumped * 0
-            rest = rows @ rest
-            rest *= self.step
+
+class _Sweeps:
+    """Sweeps that take out what `weights` see of the rest along `fixed`, as long as that helps."""
+
+    def __init__(
+        self, rows: Matrix, step: float, fixed: FloatArray, weights: FloatArray, kind: Any = np.float64
+    ) -> None:
+        self.made_of = rows, step, fixed, weights
+        self.rows = csr_array(((step * rows.data).astype(kind), rows.indices, rows.indptr), shape=rows.shape)
+        self.weights, self.kind = weights.astype(kind), kind
+        self.jump = (fixed / (1 - step)).astype(kind)[:, None]
+        self.lost = ((fixed - step * (rows @ fixed)) / (1 - step)).astype(kind)[:, None]  # what a jump takes off a rest
+
+    @cached_property
+    def single(self) -> _Sweeps:
+        """The same in single precision."""
+        return _Sweeps(*self.made_of, np.float32)
+
+    def solve(self, given: FloatArray, accuracy: float) -> FloatArray:
+        """Solve for vectors (n, v) until what is left is so small in terms of what was given, or will not shrink."""
+        given = given.astype(self.kind)
+        found, before, jumps = given, np.inf, True
+        goal = accuracy * _size(given)
+        while True:
+            for _ in range(_BETWEEN):
+                found = self.rows @ found
+                found += given
+            rest = self.rows @ found
+            rest -= found
+            rest += given
             if jumps:
-                jumped += jump * seen
-                rest -= lost[:, None] * seen
-            size, before = _size(rest), size
-        found += fixed[:, None] * jumped
-        return found.reshape(given.shape)
+                seen = self.weights @ rest
+                found += self.jump * seen
+                rest -= self.lost * seen
+            size = _size(rest)
+            found += rest
+            if size <= goal or (size > 0.9999 * before and not jumps):  # as exact as it gets
+                return found
+            jumps = jumps and size <= 0.93 * before
+            before = size
 
 
 def _size(values: FloatArray) -> float:
     return max(float(values.max()), -float(values.min()))
+
+
+def _largest(values: FloatArray) -> FloatArray:
+    """Largest size in each column."""
+    sizes: FloatArray = np.maximum(values.max(axis=0), -values.min(axis=0))
+    return sizes
 
 
 def _band(rows: Matrix) -> int:

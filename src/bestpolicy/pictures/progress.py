@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy.report.figures.drawing import INK, SERIES, WIDTH, logarithmic, new_figure, style
+from bestpolicy.pictures.drawing import INK, SERIES, WIDTH, logarithmic, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,7 +26,7 @@ INK = "#767676"  # contrast of at least 4.5 to white and to black
 SERIES = ("#3273b8", "#d1602a", "#159070", "#a05fb0", "#a37b10", "#5e88a8", "#c8517f", "#6f8a2f")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENCE = "viridis"
-WIDTH = 6.2  # inches; a page shows it a little larger, a phone lets it scroll
+WIDTH = 4.7  # inches: as wide as a phone, whose reader reads the letters; a desk shows it larger
 _PIXELS = 160  # an inch, where a picture in the picture has pixels
 _LONGEST = 48
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
@@ -179,7 +179,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     root.attrib.update(
         viewBox=f"0 0 {width:g} {height:g}",
         role="img",
-        style=f"max-width: {width * 5 / 3:.0f}px",
+        style=f"max-width: {width * 1.85:.0f}px",
     )
     root.attrib["aria-label"] = on_one_line(description)
     root.attrib["class"] = "wide" if width > 400 else ""

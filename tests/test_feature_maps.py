@@ -1,0 +1,127 @@
+"""Feature maps: convex combinations, unit vectors at the anchors, and one clear error for what is no state."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import bestpolicy as bp
+from bestpolicy.features import from_dict
+
+AXES = [np.linspace(0, 10, 4), np.array([0.0, 1.0, 4.0])]
+
+
+def everywhere(box, n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    low, high = (np.array(end, dtype=float) for end in zip(*box, strict=True))
+    states = low + (high - low) * rng.random((n, len(box)))
+    states[:8] = np.where(rng.random((8, len(box))) < 0.5, low, high)  # corners, too
+    return states, rng.integers(0, 2, n)
+
+
+MAPS = {
+    "hats": bp.features.Hats(AXES),
+    "simplices": bp.features.Simplices(AXES),
+    "tiles": bp.features.Tiles(AXES),
+    "soft": bp.features.SoftAggregation(np.array([[0.0, 0.0], [5.0, 2.0], [10.0, 4.0]]), width=[3.0, 1.5]),
+    "product": bp.features.Product(bp.features.Hats(AXES[:1]), bp.features.Tiles(AXES[1:])),
+    "blocks": bp.features.Blocks([bp.features.Hats(AXES), bp.features.Simplices(AXES)]),
+    "aggregation": bp.features.Aggregation(
+        lambda states, actions: (states[:, 0] > 5).astype(int), (np.array([[1.0, 1.0], [9.0, 1.0]]), [0, 0])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_features_are_convex_combinations(name):
+    rows = MAPS[name](*everywhere([(0, 10), (0, 4)]))
+    assert rows.shape == (400, MAPS[name].dimension)
+    assert rows.data.min() >= 0
+    np.testing.assert_allclose(rows.sum(axis=1), 1.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in MAPS if name != "soft"])
+def test_anchors_have_the_unit_vectors(name):
+    states, actions = MAPS[name].anchors
+    np.testing.assert_array_equal(MAPS[name](states, actions).toarray(), np.eye(MAPS[name].dimension))
+    np.testing.assert_array_equal(MAPS[name].hull.toarray(), np.eye(MAPS[name].dimension))
+
+
+def test_without_anchors_combinations_of_pairs_give_the_unit_vectors():
+    """Without a ridge: to 1e-10, whatever the conditioning."""
+    soft = bp.features.SoftAggregation(np.linspace(0, 1, 7)[:, None], width=0.2)
+    assert soft.anchors is None
+    rows = soft(*soft.pairs).toarray()
+    assert np.linalg.cond(rows) > 50
+    np.testing.assert_allclose(soft.coefficients @ rows, np.eye(7), atol=1e-10)
+    with pytest.raises(bp.InvalidInput, match="must span all 7 dimensions"):
+        _ = bp.features.SoftAggregation(np.linspace(0, 1, 7)[:, None], width=50.0).coefficients
+
+
+@pytest.mark.parametrize("name", ["hats", "simplices"])
+def test_interpolation_is_exact_for_linear_functions(name):
+    states, actions = everywhere([(0, 10), (0, 4)])
+    nodes = MAPS[name].nodes
+    linear = nodes @ [2.0, -3.0] + 1.0
+    np.testing.assert_allclose(MAPS[name](states, actions) @ linear, states @ [2.0, -3.0] + 1.0, atol=1e-12)
+
+
+def test_simplices_use_few_weights():
+    cube = bp.features.Simplices([np.linspace(0, 1, 3)] * 4)
+    rows = cube(*everywhere([(0, 1)] * 4))
+    assert rows.nnz <= 400 * 5
+    assert bp.features.Hats([np.linspace(0, 1, 3)] * 4)(*everywhere([(0, 1)] * 4)).nnz == 400 * 16
+
+
+def test_points_after_a_decision():
+    grid = bp.features.Hats([np.linspace(0, 10, 6)], point=lambda states, actions: states[:, :1] + actions[:, None])
+    np.testing.assert_array_equal(grid([[1.0]], [1]).toarray(), [[0, 1, 0, 0, 0, 0]])
+    assert grid.anchors is not None  # nothing is ordered at the nodes
+    moved = bp.features.Hats([np.linspace(0, 10, 6)], point=lambda states, actions: states[:, :1] * 0 + 5.0)
+    assert moved.pairs is None  # no pair is known whose point is a node
+    with pytest.raises(bp.InvalidInput, match="whose points are the nodes"):
+        _ = bp.features.Hats([[0.0, 1.0]], pairs=([[0.0], [0.5]], [0, 0])).pairs
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ([[1.0, np.nan]], r"state \(1, nan\)"),
+        ([[1.0, 2.0], [11.0, 2.0]], r"state \(11, 2\), action 0 lies outside of the grid \[0, 10\] x \[0, 4\]"),
+        ([[1.0, 2.0, 3.0]], r"shape \(n, 2\)"),
+        ([1.0, 2.0], r"shape \(n, 2\)"),
+        ([["a", "b"]], "numbers"),
+    ],
+)
+def test_what_is_no_state_is_named(states, said):
+    with pytest.raises(bp.InvalidInput, match=said):
+        MAPS["hats"](states, np.zeros(len(states), int))
+
+
+def test_features_of_your_own_are_checked():
+    def bad(states, actions):
+        return np.stack([states[:, 0], 1 - states[:, 0]], axis=1)
+
+    given = bp.features.Custom(bad, dimension=2, state_dimension=1, pairs=([[1.0], [0.0]], [0, 0]))
+    assert given.anchors is not None
+    assert given([[0.5]], [0]).toarray().tolist() == [[0.5, 0.5]]
+    with pytest.raises(bp.InvalidInput, match=r"At state \(1.5\), action 1 .* smallest being -0.5"):
+        given([[0.5], [1.5]], [0, 1])
+    wrong = bp.features.Custom(bad, dimension=3, state_dimension=1, pairs=([[1.0], [0.0], [0.5]], [0, 0, 0]))
+    with pytest.raises(bp.InvalidInput, match=r"must return shape \(1, 3\)"):
+        wrong([[0.5]], [0])
+    with pytest.raises(bp.InvalidInput, match="belongs to class 1, not 0"):
+        bp.features.Aggregation(lambda states, actions: np.ones(len(states)), ([[1.0], [2.0]], [0, 0]))
+
+
+@pytest.mark.parametrize("name", [name for name in MAPS if name != "aggregation"])
+def test_ready_made_maps_survive_a_file(name):
+    """As JSON, without pickles; one that holds a function does not."""
+    known = json.loads(json.dumps(MAPS[name].to_dict()))
+    states, actions = everywhere([(0, 10), (0, 4)])
+    assert (from_dict(known)(states, actions) != MAPS[name](states, actions)).nnz == 0
+    assert MAPS["aggregation"].to_dict() is None
+    with pytest.raises(bp.InvalidInput, match="unknown kind"):
+        from_dict({"kind": "os.system"})
