@@ -87,8 +87,8 @@ class Surroundings:
     def refined(
         self, entries: list[Entry], frame: Frame, failure: float, whole: bool
     ) -> tuple[Surroundings, list[Spread]]:
-        """Intersect with the boxes of Lemma N, a few times, if all batches are there; and what is known of
-        them then.""" around, spreads = self, [Spread.of(entry, self) for entry in entries]
+        """Intersect with the boxes of Lemma N, a few times, if all batches are there; and what is known then."""
+        around, spreads = self, [Spread.of(entry, self) for entry in entries]
         for _ in range(_ROUNDS if whole else 0):
             box = Box.of(around, frame, spreads, failure)
             if box is None:
