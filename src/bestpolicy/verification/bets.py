@@ -195,7 +195,7 @@ class Batch:
         gamma = case.gamma
         values, after = case.following(around.response.values), case.following(around.response.parameters)
         middle = np.einsum("hkd,hd->hk", f, after)
-        rise, fall, drift = np.inf, np.inf, np.inf
+        rise, fall, drift = (np.full(middle.shape, np.inf) for _ in range(3))
         stage, pair, state = np.nonzero(self.counts)
         for root, power in around.roots:
             high, low = self._farthest(root, power, values, middle)
@@ -213,7 +213,7 @@ class Batch:
         gradient = 2 * gamma * (noise @ self.played - noise.sum(axis=2)[:, :, None] * f)
         length = 1 + gamma * (rise + fall)
         squares = np.maximum(squares, 0.0) + 2e-14 * self.pulls * length**2
-        return squares, gradient, np.maximum(up, 0.05), np.maximum(down, 0.05), np.asarray(drift)
+        return squares, gradient, np.maximum(up, 0.05), np.maximum(down, 0.05), drift
 
     def _farthest(self, root: Floats, power: int, values: Floats, middle: Floats) -> tuple[Floats, Floats]:
         """Bounds on V(s) - f_kᵀξ and its negative over all states, (stages, K) each."""

@@ -130,12 +130,13 @@ class LeastBoxed:
     """The least ℓᵀx over a box with yᵀx ≥ t; y and ℓ (n, stages, d) are functionals of x."""
 
     def __init__(self, block: Floats, y: Floats, ell: Floats) -> None:
-        y, ell = (np.einsum("jhd,hde->jhe", each, block).reshape(len(y), -1) for each in (y, ell))
+        y = np.einsum("jhd,hde->jhe", y, block).reshape(len(y), -1)
+        ell = np.einsum("jhd,hde->jhe", ell, block).reshape(len(y), -1)
         self.width = np.abs(y).sum(axis=1)
         kinks = np.zeros(y.shape)
         np.divide(ell, y, out=kinks, where=y != 0)
         kinks = np.sort(np.where(np.isfinite(kinks), np.maximum(kinks, 0.0), 0.0), axis=1)
-        step = max(1, -(-kinks.shape[1] // _KINKS))
+        step = max(1, -(-kinks.shape[-1] // _KINKS))
         self.kinks = np.hstack([np.zeros((len(y), 1)), kinks[:, ::step], kinks[:, -1:]])
         self.norms = np.stack([np.abs(ell - kink[:, None] * y).sum(axis=1) for kink in self.kinks.T], axis=1)
 

@@ -13,22 +13,19 @@ at least 1 - α, at all times, for all directions a and for those of its sizes s
 
     |aᵀS| ≤ l/s + s Σ_i ψ(s|aᵀb_i|R_i)(aᵀb_i)² ζ_i(ξ^π)²,        l = log(2Dm/α).
 
-*Proof.* Lemma E (`theorem_i`) with τ = ∓s·aᵀb_i, a predictable number, and the true range of ζ_i in the place
-of R_i: the
-product over the samples of exp(±s·aᵀb_iη_i - ψτ²ζ_i²), bets being 0 from the first sample on at which s|aᵀb|R ≥ 1, is a
-non-negative supermartingale that starts at 1. By Ville's inequality it exceeds 2Dm/α at some time with probability at
-most α/(2Dm); there are 2Dm of these. ψ increases, so larger R_i only weaken the bound, and if s|aᵀb_i|R_i < 1
-with these no bet was set to 0. ∎
+*Proof.* Lemma E (`theorem_i`) with τ = ∓s·aᵀb_i, a predictable number, and the true range of ζ_i in the place of R_i:
+the product over the samples of exp(±s·aᵀb_iη_i - ψτ²ζ_i²), bets being 0 from the first sample on at which s|aᵀb|R ≥
+1, is a non-negative supermartingale that starts at 1. By Ville's inequality it exceeds 2Dm/α at some time with
+probability at most α/(2Dm); there are 2Dm of these. ψ increases, so larger R_i only weaken the bound, and if
+s|aᵀb_i|R_i < 1 with these no bet was set to 0. ∎
 
 **In use.** Given a set C that holds ξ^π (Theorem P's, or what this lemma has said before: all on the same events),
 ranges R̄ and Σζ(ξ)² ≤ (√Σζ(ξ̂)² + √drift)² by batch and pair follow (`nuisance`), and Lemma N gives |a_iᵀS| ≤
-h_i: a box of
-S, and so a parallelepiped of ξ^π. Then vᵀξ^π is known up to ‖vᵀB‖₁, B = JG⁻¹A⁻ᵀdiag(h), A with the columns
-a_i. What has become smaller makes the next round's box smaller.
+h_i: a box of S, and so a parallelepiped of ξ^π. Then vᵀξ^π is known up to ‖vᵀB‖₁, B = JG⁻¹A⁻ᵀdiag(h), A with the
+columns a_i. What has become smaller makes the next round's box smaller.
 
 **The least functional.** min {ℓᵀz: |z_i| ≤ 1, yᵀz ≥ t} = max over μ ≥ 0 of μt - ‖ℓ - μy‖₁ (duality of linear
-programmes;
-each μ gives a lower bound: ℓᵀz ≥ ℓᵀz - μ(yᵀz - t) ≥ μt - ‖ℓ - μy‖₁). The right side is concave and piecewise
+programmes; each μ gives a lower bound: ℓᵀz ≥ ℓᵀz - μ(yᵀz - t) ≥ μt - ‖ℓ - μy‖₁). The right side is concave, piecewise
 linear in μ, with kinks at 0 and ℓ_i/y_i, so it suffices to look there; there is no such z if t > ‖y‖₁.
 
 **Rounding.** aᵀS is never formed: h bounds it from sums of squares, with relative room. What keeps Gx = S from holding
@@ -124,7 +121,7 @@ class Box:
 
     def answered(self, functionals: FloatArray) -> FloatArray:
         """Functionals of x, (n, stages, d), as functionals of a unit cube, (n, stages·d)."""
-        found = np.einsum("jhd,hde->jhe", functionals, self.pulled, optimize=True)
+        found: FloatArray = np.einsum("jhd,hde->jhe", functionals, self.pulled, optimize=True)
         return found.reshape(len(found), -1)
 
 
@@ -146,4 +143,5 @@ class LeastInBox:
 
     def over(self, start: FloatArray) -> FloatArray:
         """For t (n,); +inf where no z has yᵀz ≥ t."""
-        return np.where(start > self.width, inf, (self.slopes * start[:, None] - self.norms).max(axis=1))
+        bound: FloatArray = (self.slopes * start[:, None] - self.norms).max(axis=1)
+        return np.where(start > self.width, inf, bound)

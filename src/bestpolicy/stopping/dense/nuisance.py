@@ -87,7 +87,7 @@ class Surroundings:
     def refined(
         self, entries: list[Entry], frame: Frame, failure: float, whole: bool
     ) -> tuple[Surroundings, list[Spread]]:
-        """Intersect with the boxes of Lemma N, a few times, if all batches are there; and what is known then."""
+        """Intersect with the boxes of Lemma N, a few times, if all batches are there; and what is known of each."""
         around, spreads = self, [Spread.of(entry, self) for entry in entries]
         for _ in range(_ROUNDS if whole else 0):
             box = Box.of(around, frame, spreads, failure)
