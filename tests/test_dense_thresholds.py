@@ -13,6 +13,9 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import binomtest
 
+import bestpolicy as bp
+from bestpolicy.algorithms import sharp_dense
+from bestpolicy.algorithms.protocol import Task
 from bestpolicy.stopping.dense import theorem_i, theorem_ud
 from bestpolicy.stopping.dense.box import Box, Frame, LeastInBox
 from bestpolicy.stopping.dense.nuisance import Spread, Surroundings
@@ -179,3 +182,15 @@ def test_a_box_only_where_all_batches_are_there_and_never_wider():
     error = xi - around.propagation.parameters
     inside = np.linalg.solve(boxed.box.root[0], error[0])
     assert np.abs(inside).max() <= 1.0
+
+
+def test_ties_do_not_keep_a_lag_from_beginning(monkeypatch):
+    monkeypatch.setattr(sharp_dense, "_LATE", 500)
+    course = sharp_dense.DenseCourse(Task(tied(0.5).problem, 0.0, 0.1, np.random.default_rng(0)))
+    simulator, rng = bp.ExactSimulator(tied(0.5)), np.random.default_rng(1)
+    for _ in range(50):
+        course.look()
+        course.begin(course.decide())
+        course.add(simulator.sample(course.pulls(), rng))
+    assert course.lags
+    assert 0 < course.check.epsilon < 0.5

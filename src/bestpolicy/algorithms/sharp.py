@@ -36,7 +36,8 @@ from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
 _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what is left for each later number
-# (stage, pair)s of a table up to which Theorem I needs fewer samples than Theorem U: half as many on most, if ε = 0
+# (stage, pair)s of a table up to which Theorem I needs fewer samples than Theorem U: half as many on most, if ε = 0.
+# Not in episodes: at their last step actions are often tied, where Theorem U certifies a much smaller ε.
 _SMALLEST, _SMALL = 4, 100
 _PATIENCE = 10_000  # samples of each (stage, pair) after which Theorem I, if it sees no end, gives way to Theorem U
 # Of the value that is seen: what is certified of it, before a lag was looked at; at least and at most.
@@ -114,7 +115,8 @@ def by_table(task: Task, begun: Remembered | None) -> bool:
     problem = task.problem
     if begun is not None or not problem.is_tabular:
         return begun is not None and "design" not in begun.decided
-    small = problem.stages * len(problem.pairs) <= (_SMALL if task.epsilon == 0 else _SMALLEST)
+    exact = task.epsilon == 0 and problem.horizon is None
+    small = problem.stages * len(problem.pairs) <= (_SMALL if exact else _SMALLEST)
     return not small or task.share > 0 or task.start is not None or len(problem.ends) > 0
 
 

@@ -41,6 +41,7 @@ _FIRST_SHARE, _NEXT_SHARE = 0.42, 0.58  # of δ for the first lag, and of what i
 _KEPT = 3  # lags that are looked at
 _RATIO = 1.1  # look each time there are so many times the samples
 _LAG_RATIO = 3.0  # a lag for so many times the samples
+_LATE, _LATE_RATIO = 1_000_000, 10.0  # samples from which on a lag begins though the end is not in sight (ties)
 _REDESIGN = 1.3  # a new allocation for so many times the samples
 _EXPLORATION, _PATH_EXPLORATION = 0.1, 0.4  # share of the G-optimal design, for Theorems I and UD
 _BETTER = 1.5  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
@@ -146,7 +147,8 @@ class DenseCourse:
             else:
                 paths = None
         self.reached = resolved / needed
-        if resolved >= _IN_SIGHT * needed and not recent:
+        stale = total >= max(_LATE, _LATE_RATIO * (self.running[-1].lag.started if self.running else 0))
+        if (resolved >= _IN_SIGHT * needed and not recent) or stale:
             prior = known.ellipsoids(SHARES[1] * delta)
             lag = Lag(
                 self.lags + 1,
