@@ -39,6 +39,7 @@ _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what i
 # (stage, pair)s of a table up to which Theorem I needs fewer samples than Theorem U: half as many on most, if ε = 0.
 # Not in episodes: at their last step actions are often tied, where Theorem U certifies a much smaller ε.
 _SMALLEST, _SMALL = 4, 100
+_PATIENCE = 10_000  # samples of each (stage, pair) after which Theorem I, if it sees no end, gives way to Theorem U
 # Of the value that is seen: what is certified of it, before a lag was looked at; at least and at most.
 _KNOWN, _LEAST_KNOWN, _MOST_KNOWN = 0.85, 0.2, 0.97
 _RULE = {False: "Theorem U", True: "Theorem U-E"}  # discounted, episodic
@@ -87,6 +88,8 @@ class Sharp:
         known = task.recall()
         course: _Course | DenseCourse = _Course(task) if by_table(task, known) else DenseCourse(task)
         while True:
+            if isinstance(course, DenseCourse) and (tied(course) if known is None else is_of_table(known.decided)):
+                course = _Course(task, course)
             if known is None:
                 course.look()
                 decided = {} if course.over else course.decide()
@@ -117,20 +120,36 @@ def by_table(task: Task, begun: Remembered | None) -> bool:
     return not small or task.share > 0 or task.start is not None or len(problem.ends) > 0
 
 
+def tied(course: DenseCourse) -> bool:
+    """Whether Theorem U is to go on with a table: actions seem to be tied, so Theorem I could wait for ever.
+
+    It has not begun a lag, so nothing of δ is spent.
+    """
+    patience = _PATIENCE * course.problem.stages * len(course.problem.pairs)
+    return course.problem.is_tabular and not course.lags and course.samples >= patience
+
+
+def is_of_table(decided: dict[str, Any]) -> bool:
+    """Whether Theorem U has decided this, after no look yet."""
+    return "pilot" in decided or "early" in decided
+
+
 class _Course:
     """How far a run is: the samples of the past, the lag under test and its fresh samples, the best check."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, before: DenseCourse | None = None) -> None:
         problem = task.problem
         self.problem, self.epsilon, self.delta = problem, task.epsilon, task.delta
         self.share, self.offset, self.most = task.share, task.offset, task.epsilon
         self.floor = 0.0  # what the largest |V* + offset| is certified to be at least, if ε is a share of it
         self.table = table_of(problem, task.start)
         self.past = TableSamples.none(self.table.pairs)
-        if task.own_data is not None:
+        if before is not None:
+            self.past = self.past + samples_of(problem, before.evidence.tally)  # has samples from elsewhere, too
+        elif task.own_data is not None:
             self.past = self.past + samples_of(problem, task.own_data)
         self.seed = int(task.rng.integers(2**62))  # each plan has a random stream of its own, whatever was recalled
-        self.samples = self.plans = 0
+        self.samples, self.plans = 0 if before is None else before.samples, 0
         self.ahead = nan  # samples until the end, as the last plan sees it
         self.lags = {False: 0, True: 0}  # how many there were for the asked ε, and how many early ones
         self.lag: Lag | None = None
@@ -141,7 +160,7 @@ class _Course:
         self.fresh = TableSamples.none(self.table.pairs)
         self.wanted = np.zeros(self.table.pairs, np.int64)
         self.started = 0  # number of samples before the lag
-        self.check: Check | None = None
+        self.check: Check | None = None if before is None else before.check
 
     @property
     def over(self) -> bool:

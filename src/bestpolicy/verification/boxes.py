@@ -136,7 +136,7 @@ class LeastBoxed:
         kinks = np.zeros(y.shape)
         np.divide(ell, y, out=kinks, where=y != 0)
         kinks = np.sort(np.where(np.isfinite(kinks), np.maximum(kinks, 0.0), 0.0), axis=1)
-        step = max(1, -(-kinks.shape[-1] // _KINKS))
+        step = max(1, -(-len(kinks.T) // _KINKS))
         self.kinks = np.hstack([np.zeros((len(y), 1)), kinks[:, ::step], kinks[:, -1:]])
         self.norms = np.stack([np.abs(ell - kink[:, None] * y).sum(axis=1) for kink in self.kinks.T], axis=1)
 
