@@ -147,11 +147,10 @@ def test_cells_have_the_colours_of_the_legend():
     found = chart([[i, j] for i in range(3) for j in range(2)], list(names))
     policy = np.array([[0, 1, 2, 1, 2, 0]])
     figure = policy_figure(found, Drawn(policy), Labels(actions=names))
-    figure.canvas.draw()
     (tiles,) = figure.axes[0].collections
     legend = [patch.get_facecolor() for patch in figure.legends[0].get_patches()]
     cells = np.array([0, 2, 2, 1, 1, 0])  # actions row by row, the second coordinate upwards
-    np.testing.assert_allclose(tiles.get_facecolors(), np.array(legend)[cells])
+    np.testing.assert_allclose(tiles.to_rgba(tiles.get_array()), np.array(legend)[cells])
 
 
 def test_stock_by_time_and_amounts():
