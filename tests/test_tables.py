@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.sparse import World, garnet, run
+from scipy.optimize import linprog
 from scipy.stats import binomtest
 
 from bestpolicy.algorithms.table_past import Past, draw
@@ -15,7 +16,7 @@ from bestpolicy.algorithms.table_planner import Planner
 from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
 from bestpolicy.stopping.tables.look import _STAKES, Look, _least_width, look
-from bestpolicy.stopping.tables.model import Table, TableSamples
+from bestpolicy.stopping.tables.model import Chain, Table, TableSamples
 
 REST = 1 - sum(SHARES.values())
 
@@ -487,6 +488,55 @@ def test_the_super_solution_covers_the_pairs_of_the_policy_and_negative_gains():
         kernel, _, _ = problem.model
         least = chain.optimal(kernel, gains, np.zeros(3))
         assert bound >= max(least.max(), 0.0) - 1e-9
+
+
+def worst_laws(mine: Look, values: np.ndarray) -> np.ndarray:
+    """Of the laws that events law and out allow each pair, those (M, N) with the largest mean, by linear programs."""
+    states, laws = mine.chain.size, np.zeros(mine.seen.shape)
+    for pair in range(len(laws)):
+        inside = np.zeros(states)
+        inside[mine.lag.successor[mine.lag.pair == pair]] = 1.0
+        seen = mine.seen[[pair]].toarray().ravel()
+        signs = np.diag(inside)  # p - t ≤ p̂ and -p - t ≤ -p̂ on the support, sum of t ≤ d, p outside ≤ out
+        limits = np.vstack([
+            np.hstack([signs, -np.eye(states)]), np.hstack([-signs, -np.eye(states)]),
+            np.append(np.zeros(states), inside), np.append(1 - inside, np.zeros(states)),
+        ])  # fmt: skip
+        right = np.concatenate([seen * inside, -seen * inside, [mine.distance[pair], mine.beyond[pair]]])
+        total = np.append(np.ones(states), np.zeros(states))[None]
+        found = linprog(-np.append(values, np.zeros(states)), limits, right, total, [1.0])
+        assert found.success
+        laws[pair] = found.x[:states]
+    return laws
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_super_solution_with_a_floor_is_one_and_never_proves_less(seed, monkeypatch):
+    """Every Z that is tried is checked against all laws that the events allow: none needs more than it is."""
+    problem, lag, fresh, units = example("trapdoor", seed, past=300, planned=4000)
+    lag = replace(lag, shares=lag.shares * [0, 1])  # with template
+    truth, chain, tried = Truth(problem, lag, fresh, units), problem.table.chain, []
+    mine, gains, template = truth.look, truth.verdict.gains, lag.template
+    assert np.argmin(truth.verdict.forms) == 1
+
+    def worth(self, values, usual=Chain.worth):
+        tried.append((usual(self, values), values - template))
+        return tried[-1][0]
+
+    monkeypatch.setattr(Chain, "worth", worth)
+    values = chain.optimal(mine.seen, gains, np.zeros(chain.size))
+    bounds = {floor: mine._above(gains, template, values.copy(), floor) for floor in (-np.inf, values.min() / 2, 0.0)}
+    assert len(tried) >= 6
+    for _, over in tried:
+        needed = gains + chain.step * (worst_laws(mine, over) @ over)
+        assert (over[chain.state] >= needed - 1e-6).all()
+        assert over[2] == 0  # the end
+    assert mine._bound(gains, template, False) == min(bounds.values())
+    assert min(bounds.values()) == pytest.approx(min(worth for worth, _ in tried), rel=1e-6)
+    assert truth.verdict.epsilon == min(bounds.values()) < 0.99 * bounds[-np.inf]
+    # A Z that forgets what may happen unseen is none: the programs notice it.
+    forgetful = chain.optimal(mine.seen, gains, np.zeros(chain.size))
+    assert (forgetful[chain.state] < gains + chain.step * (worst_laws(mine, forgetful) @ forgetful) - 1e-3).any()
 
 
 def test_bets_are_prepared_again_when_counts_grow():
