@@ -10,6 +10,10 @@ from benchmarks.sparse import World, garnet, run
 from scipy.optimize import linprog
 from scipy.stats import binomtest
 
+import bestpolicy as bp
+from bestpolicy.algorithms import sharp
+from bestpolicy.algorithms.protocol import Task
+from bestpolicy.algorithms.sharp import Sharp
 from bestpolicy.algorithms.table_past import Past, draw
 from bestpolicy.algorithms.table_plan import hopeless, plan_lag
 from bestpolicy.algorithms.table_planner import Planner
@@ -402,14 +406,57 @@ def test_a_look_is_a_function_of_the_lag_and_the_samples():
     np.testing.assert_array_equal(before.gains, after.gains)
 
 
-def test_a_rehearsal_has_random_numbers_of_its_own():
-    """Plans with different rehearsals are different; the samples of a run do not hang on them."""
-    problem = river()
-    past = problem.sample(np.full(6, 2000), np.random.default_rng(0))
-    rng = np.random.default_rng(3)
-    state = rng.bit_generator.state
-    plan_lag(problem.table, past, 1.0, 0.05, np.random.default_rng(8))
-    assert rng.bit_generator.state == state
+def requests(model, *, outcomes, most=8):
+    """What a run asks for: decisions and counts; outcomes(i, lags that have begun) is the seed of what comes i-th."""
+    run_of, begun, asked = Sharp().run(Task(model.problem, 1.0, 0.1, np.random.default_rng(5))), 0, []
+    simulator = bp.ExactSimulator(model)
+    request = next(run_of)
+    for number in range(most):
+        begun += "lag" in request.decided
+        asked.append((request.decided, request.pulls.counts.copy()))
+        seed = outcomes(number, begun)
+        try:
+            request = run_of.send(simulator.sample(request.pulls, np.random.default_rng(seed)))
+        except StopIteration:
+            break
+    return asked
+
+
+def test_a_look_changes_nothing_of_the_next_one():
+    """Other outcomes at the first look of a lag: as long as it goes on, the next ones have the same counts and bets."""
+    model = bp.instances.load("riverswim", states=4, discount=0.8)
+    runs = [requests(model, outcomes=lambda i, begun, k=k: [i, k * begun]) for k in (0, 1)]
+    begin = next(i for i, (decided, _) in enumerate(runs[0]) if "lag" in decided)
+    lag, seen = runs[0][begin][0]["lag"], set()
+    for asked in runs:
+        assert all((asked[begin][0]["lag"][name] == lag[name]).all() for name in ("unit", "bets", "looks", "template"))
+        have = 0
+        for decided, counts in asked[begin:]:
+            if have and set(decided) != {"bound"}:  # the lag is over
+                break
+            have += 1
+            expected = int(lag["looks"][have - 1]) - (int(lag["looks"][have - 2]) if have > 1 else 0)
+            np.testing.assert_array_equal(counts.ravel(), expected * lag["unit"])
+            seen.add(decided.get("bound"))
+        assert have > 1
+    assert len(seen - {None}) > 1  # outcomes did differ
+
+
+def test_a_rehearsal_has_random_numbers_of_its_own(monkeypatch):
+    """However many of them a plan uses, no later plan and no sample changes."""
+    model = bp.instances.load("riverswim", states=4, discount=0.8)
+    usual = requests(model, outcomes=lambda i, _: i)
+
+    def wasteful(table, past, epsilon, delta, rng, **options):
+        plan = plan_lag(table, past, epsilon, delta, rng, **options)
+        rng.random(1000)
+        return plan
+
+    monkeypatch.setattr(sharp, "plan_lag", wasteful)
+    again = requests(model, outcomes=lambda i, _: i)
+    assert len(again) == len(usual) > 2
+    for (_, one), (_, other) in zip(usual, again, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_looks_that_were_not_planned_are_refused():
@@ -464,18 +511,16 @@ def test_ranges_go_over_states_that_were_never_seen():
 
 
 def test_squares_are_those_of_rewards_and_values_together():
-    """A reward that always comes with the poor state: R + γV(S') hardly varies, though R and V(S') do."""
-    hedged = world([0, 1], [[(0.5, 0, 0.0), (0.5, 1, 0.5)], [(0.5, 0, 0.0), (0.5, 1, 0.5)]], discount=0.9)
-    doubled = world([0, 1], [[(0.5, 0, 0.5), (0.5, 1, 0.0)], [(0.5, 0, 0.0), (0.5, 1, 0.5)]], discount=0.9)
-    for problem in (hedged, doubled):
+    """A reward that comes with the poor state is as large as what that state lacks: R + γV(S') does not vary at all."""
+    extra = 0.9 / 1.9  # = γ(V(1) - V(0))
+    hedged = world([0, 1], [[(0.5, 0, extra), (0.5, 1, 0.0)], [(0.5, 0, 1.0), (0.5, 1, 1 - extra)]], discount=0.9)
+    doubled = world([0, 1], [[(0.5, 0, 0.0), (0.5, 1, extra)], [(0.5, 0, 1 - extra), (0.5, 1, 1.0)]], discount=0.9)
+    for problem, exact in ((hedged, 0.0), (doubled, extra)):
         rng = np.random.default_rng(1)
-        lag = make_lag(problem, rng, past=500, planned=1000)
-        fresh = problem.sample(10 * lag.unit, rng)
-        mine = Truth(problem, lag, fresh, 10)
-        centres = lag.centres + 0.9 * (mine.values - lag.values)[lag.reference]
-        x = problem.reward + 0.9 * mine.values[problem.successor]
-        exact = np.bincount(problem.pair, problem.probability * (x - centres[problem.pair]) ** 2)
-        np.testing.assert_allclose(np.sqrt(mine.look.squares), np.sqrt(exact), atol=0.2)
+        lag = make_lag(problem, rng, past=20_000, planned=100_000)
+        mine = Truth(problem, lag, problem.sample(10 * lag.unit, rng), 10).look
+        # If they varied by themselves it would be extra/√2 = 0.33 in both.
+        np.testing.assert_allclose(np.sqrt(mine.squares), exact, atol=0.1)
 
 
 def test_the_super_solution_covers_the_pairs_of_the_policy_and_negative_gains():
@@ -614,6 +659,29 @@ def test_only_the_largest_loss_is_claimed_and_forms_are_whole():
     np.testing.assert_allclose(verdict.gains, mine.advantages + mine.firsts[form] + second + drift, atol=1e-9)
 
 
+def test_laws_keep_their_union():
+    """Shifts are multiplied by what the data say of Z, pair by pair, so d and out hold at 2n pairs at once."""
+    problem, lag, fresh, units = example("random")
+    mine, states = Truth(problem, lag, fresh, units).look, problem.table.states
+    pulls = units * lag.unit
+    nats = np.log(2 * states / (SHARES["law"] * lag.delta)) + (np.bincount(lag.pair) + 1) * np.log(2)
+    np.testing.assert_allclose(mine.distance, 2 * np.sqrt(nats / (2 * pulls)), rtol=1e-9)  # at the planned look
+    seen = np.bincount(
+        fresh.pair, fresh.counts * ~np.isin(fresh.pair * 6 + fresh.next_state, lag.pair * 6 + lag.successor)
+    )
+    out = (np.log(2 * states / (SHARES["out"] * lag.delta)) + 1.6095 * seen) / (0.8 * pulls)
+    np.testing.assert_allclose(mine.beyond, np.minimum(out, 1), rtol=1e-9)
+
+
+def test_what_exceeds_the_template_somewhere_is_spread_and_not_fatal():
+    """Gains that are positive at some pairs only: the template alone fails, Z adds what they can add up to."""
+    problem, lag, fresh, units = example("trapdoor", 1, past=300, planned=4000)
+    verdict = look(problem.table, replace(lag, shares=lag.shares * [0, 1]), fresh, units)
+    assert np.argmin(verdict.forms) == 1
+    assert verdict.gains.max() > 0.1  # so that U by itself proves nothing
+    assert problem.loss(lag.policy) <= verdict.epsilon < 10  # the largest value is 50
+
+
 def test_rewards_with_an_offset_change_no_verdict():
     """Paying the same for every step changes values, not losses: ε is as true, and nearly the same."""
     bounds = []
@@ -666,6 +734,24 @@ def test_the_order_of_states_changes_no_verdict():
     moved, other = relabelled(fresh, lag, np.array([3, 1, 5, 0, 2, 4]))
     after = look(problem.table, other, moved, units)
     np.testing.assert_allclose(before.forms, after.forms, rtol=1e-6)
+
+
+def test_equal_states_change_no_verdict():
+    """The far state twice, and a coin that says which of the two it is."""
+    one = river()
+    outcomes = []
+    for pair in [*range(6), 4, 5]:
+        rows = [(one.probability[i], int(one.successor[i]), one.reward[i]) for i in np.flatnonzero(one.pair == pair)]
+        near = [(p, s, r) for p, s, r in rows if s < 2]
+        outcomes.append(near + [(p / 2, s, r) for p, to, r in rows if to == 2 for s in (2, 3)])
+    both = world([0, 0, 1, 1, 2, 2, 3, 3], outcomes, coins=True, discount=0.9)
+    found = []
+    for problem in (one, both):
+        rng = np.random.default_rng(4)
+        lag = make_lag(problem, rng, past=2000, planned=20_000, epsilon=0.5)
+        found.append(look(problem.table, lag, problem.sample(10 * lag.unit, rng), 10).forms[1])
+        assert found[-1] >= problem.loss(lag.policy)
+    assert found[1] == pytest.approx(found[0], rel=0.3)
 
 
 def test_an_action_that_is_not_allowed_has_no_pair():
