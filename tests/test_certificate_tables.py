@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.sparse import World, garnet
+from scipy.sparse import csr_array
 from scipy.stats import binomtest
 
 import bestpolicy as bp
@@ -17,7 +18,7 @@ from bestpolicy.errors import InvalidInput, TooLarge
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.stopping.tables import look as rule
 from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
-from bestpolicy.stopping.tables.look import look
+from bestpolicy.stopping.tables.look import Look, look
 from bestpolicy.stopping.tables.model import TableSamples
 from bestpolicy.study.journal import pack, unpack
 from bestpolicy.verification import look as checker
@@ -26,7 +27,7 @@ from bestpolicy.verification.case import Case
 from bestpolicy.verification.reading import VERSION, digest
 from tests.journals import rewrite
 from tests.test_certificate import array, stored, verdict_on
-from tests.test_tables import HOSTILE, bad_policy, batches, make_lag, world
+from tests.test_tables import HOSTILE, bad_policy, batches, make_lag, world, worst_laws
 
 
 def case_of(problem: World) -> Case:
@@ -191,6 +192,33 @@ def test_both_programs_agree(name, monkeypatch):
                 patch.setattr(checker, constant, getattr(rule, constant))
             mine = verified(*example_of, 0.0).recomputed_epsilon
             assert mine == pytest.approx(epsilon, rel=0.03, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_a_floor_proves_is_confirmed_and_is_true_of_every_law(seed, monkeypatch):
+    """Laws that events law and out allow make a value of the gains that no bound of the checker's may be below."""
+    problem, lag, fresh, units = example("trapdoor", seed, past=300, planned=4000)
+    lag = replace(lag, shares=lag.shares * [0, 1])  # with template
+    epsilon = look(problem.table, lag, fresh, units).epsilon
+    assert verified(problem, lag, fresh, units, epsilon).valid
+
+    def over(self, gains, template, floor, usual=checker.Look._over):
+        found.append((gains, template, floor, usual(self, gains, template, floor)))
+        return found[-1][-1]
+
+    found, harder = [], []
+    monkeypatch.setattr(checker.Look, "_over", over)
+    assert problem.loss(lag.policy) <= verified(problem, lag, fresh, units, 0.0).recomputed_epsilon
+    chain = problem.table.chain
+    mine = Look(chain, lag, chain.successors(problem.table, fresh), units)
+    for gains, template, floor, bound in found:
+        values = easy = chain.optimal(mine.seen, gains, np.zeros(chain.size))
+        for _ in range(4):
+            values = chain.optimal(csr_array(worst_laws(mine, values)), gains, np.zeros(chain.size))
+        assert bound >= max(chain.worth(template + values), 0.0) - 1e-6, floor
+        harder.append(chain.worth(template + values) > 1.01 * chain.worth(template + easy))
+    assert any(harder)  # than the laws that were seen
+    assert {floor for _, _, floor, _ in found} > {0.0}
 
 
 def test_no_function_proves_too_much_where_ends_come_early(monkeypatch):
