@@ -151,7 +151,7 @@ def _tested(
 ) -> Misfit:
     """Screen pairs, and confirm the worst of them."""
     few, many, most = sizes
-    tester = Tester(result, simulator)
+    tester = Differences(result, simulator)
     screened = np.array(
         [
             tester.differences(state, int(action), few, (seed, 0, n)).mean(axis=1)
@@ -190,7 +190,7 @@ def _tested(
     )
 
 
-class Tester:
+class Differences:
     """Differences between a pair and its interpolation, with common random numbers."""
 
     def __init__(self, result: FeatureResult, simulator: FeatureSimulator) -> None:
