@@ -26,7 +26,7 @@ from bestpolicy.features.base import named
 from bestpolicy.simulators import FeatureSimulator
 from bestpolicy.study.feature_result import FeatureResult
 
-_STAKES = np.array([0.9, 0.6, 0.4, 0.25, 0.15, 0.1, 0.06, 0.04, 0.025, 0.015, 0.01])  # of 1/(range)
+STAKES = np.array([0.9, 0.6, 0.4, 0.25, 0.15, 0.1, 0.06, 0.04, 0.025, 0.015, 0.01])  # of 1/(range)
 _CUT = 1e-3  # of L: what a rollout that is cut may miss
 
 
@@ -127,7 +127,7 @@ def audit(
 
 def mean_limits(outcomes: FloatArray, most: float, level: float) -> tuple[float, float]:
     """Limits of the mean of numbers in [0, most]."""
-    stakes = _STAKES / most
+    stakes = STAKES / most
 
     def wealth(mean: float, side: float) -> float:
         gains = np.log1p(side * stakes[:, None] * (mean - outcomes)).sum(axis=1)

@@ -6,10 +6,11 @@ varies little. Many pairs with few samples choose the worst (screening); fresh s
 by Lemma W; the range of D is twice that of Y. This is no bound on the supremum over a continuum: nothing measured is.
 
 *All limits are right with probability 1 - δ.* The screening fixes which pairs are confirmed, from samples of its own;
-given that, each of them has two limits by betting, each wrong with probability δ/(2·pairs). ∎
+given that, each of them has two limits by betting, each wrong with probability δ/(2·pairs) at *any* number of samples:
+so more of them may follow where those so far suggest a misfit that counts and do not show it. ∎
 
 `identify` does it by itself once something is certified, at states that paths from the anchors visit, with a share of
-the run's calls; all of that follows from the seed.
+the run's calls (and up to four times that share where more follow); all of it is determined by the seed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _WORST = 8  # pairs that are confirmed, for each of the two functions
 _FEWEST, _TOO_FEW = 1000, 300  # calls that a run spends on it at least, if its budget allows; fewer show nothing
 _PAIRS = 400  # that a run screens at most
 _FEW = 8  # samples of each of them
+_AGAIN = 20  # times that samples of a pair are doubled
 _STEPS = 4  # of the paths whose states are tested
+_MORE = 4  # times the share of the calls: what a misfit that counts and is not shown yet may take
 _STREAM = 5  # of the study's seed
 
 
@@ -77,23 +80,23 @@ def examine(study: Study, simulator: Any) -> None:
     share, result = study.settings.linearity, study.result()
     if study.fit_is_known or not share or not study.problem.has_choice or not isinstance(result, FeatureResult):
         return
-    calls = max(_FEWEST, round(share * study.samples))
-    if study.max_samples is not None:
-        calls = min(calls, study.max_samples - study.samples)
+    room = np.inf if study.max_samples is None else study.max_samples - study.samples
+    calls = int(min(room, max(_FEWEST, share * study.samples)))
+    most = int(min(room, _MORE * max(_FEWEST, share * study.samples)))
     why = untestable(study.problem, simulator)
     if not why and calls < _TOO_FEW:
         why = "no calls of the budget were left for it"
     if not why:
         try:
-            study.know_fit(_within(result, simulator, calls))
+            study.know_fit(_within(result, simulator, calls, most))
             return
         except BestPolicyError as error:
             why = f"the test failed: {one_line(error).rstrip('.')}"
     study.know_fit(why)
 
 
-def _within(result: FeatureResult, simulator: FeatureSimulator, calls: int) -> Misfit:
-    """Test with so many calls, half of them for screening; `calls` of what is returned says how many they were."""
+def _within(result: FeatureResult, simulator: FeatureSimulator, calls: int, most: int) -> Misfit:
+    """Test with so many calls, half of them for screening, or with `most` of them where more must follow."""
     rng = np.random.default_rng(np.random.SeedSequence(result.seed, spawn_key=(_STREAM,)))
     problem = result.policy.problem
     paths = max(1, min(_PAIRS, calls // 50) // _STEPS)
@@ -108,7 +111,8 @@ def _within(result: FeatureResult, simulator: FeatureSimulator, calls: int) -> M
     worst = max(1, min(_WORST, half // (2 * each * _CONFIRMED)))
     confirmed = max(1, half // (2 * each * worst))
     seed = int(rng.integers(2**62))
-    found = _tested(result, simulator, states[chosen], actions[chosen], (few, confirmed, worst), LEVEL, seed)
+    sizes = few, confirmed, worst
+    found = _tested(result, simulator, states[chosen], actions[chosen], sizes, LEVEL, seed, most - walked)
     return Misfit(**vars(found) | {"calls": found.calls + walked})
 
 
@@ -148,8 +152,9 @@ def _tested(
     sizes: tuple[int, int, int],
     delta: float,
     seed: int,
+    calls: int = 0,
 ) -> Misfit:
-    """Screen pairs, and confirm the worst of them."""
+    """Screen pairs, and confirm the worst of them; further, up to so many calls, if what counts is not shown."""
     few, many, most = sizes
     tester = Differences(result, simulator)
     screened = np.array(
@@ -160,16 +165,23 @@ def _tested(
     )
     worst = [(int(i), side) for side in (0, 1) for i in np.argsort(-screened[:, side], kind="stable")[:most]]
     level = log(2 * len(worst) / number("delta", delta, above=0, below=1))
+    scale = result._units.reward_scale
+    counts = result.epsilon / (result.epsilon_at(1.0) - result.epsilon) / scale  # the misfit that moves ε by ε
     (mean, high), at, shown, at_shown = (-1.0, -np.inf), 0, 0.0, 0
     for n, (i, side) in enumerate(worst):
-        outcomes = tester.differences(states[i], int(actions[i]), many, (seed, 1, n))[side]
-        low, top = tester.limits(states[i], int(actions[i]))[:, side]
-        least, limit = (end + low for end in mean_limits(outcomes - low, top - low, level))
+        pair, outcomes = (states[i], int(actions[i])), np.zeros(0)
+        low, top = tester.limits(*pair)[:, side]
+        for again in range(_AGAIN):
+            drawn = tester.differences(*pair, max(many, len(outcomes)), (seed, 1, n, again))[side]
+            outcomes = np.concatenate([outcomes, drawn])
+            least, limit = (float(end + low) for end in mean_limits(outcomes - low, top - low, level))
+            doubled = tester.calls + len(outcomes) * tester.each(*pair)
+            if not least <= counts < outcomes.mean() or doubled > calls:
+                break
         if limit > high:
             (mean, high), at = (float(outcomes.mean()), limit), i
         if least > shown:
             shown, at_shown = least, i
-    scale = result._units.reward_scale
     zeta, shown = max(0.0, mean) * scale, shown * scale
     width = max(0.0, high * scale - zeta)
     epsilon_at = result.epsilon_at
@@ -198,6 +210,11 @@ class Differences:
         self.vectors = result._vectors[::-1, 0, :-1]  # ξ⁺, ξ⁻
         low, high, _ = value_ranges(self.problem, result._vectors[::-1, :, :-1])
         self.low, self.high = low[:, 0], high[:, 0]
+
+    def each(self, state: FloatArray, action: int) -> int:
+        """Return the calls that one difference takes."""
+        _, weight = self.problem.feature_map.weights(state[None], np.array([action]))
+        return 1 + int((weight[0] > 0).sum())
 
     def limits(self, state: FloatArray, action: int) -> FloatArray:
         """Limits of D of V⁺, and of V⁻ the other way round, (2, 2): below first. They are 2Λ apart.
