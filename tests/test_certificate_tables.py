@@ -477,6 +477,25 @@ def test_what_was_fixed_later_is_noticed(tmp_path):
     assert "began after" in bp.verify(path, store=store).reasons[0]
 
 
+def test_only_what_was_to_be_claimed_is(tmp_path):
+    """A lag is about one number, the loss at the start that was fixed: not about other states, nor all of them."""
+    store, path = tmp_path / "run.db", tmp_path / "certificate.json"
+    identified(RIVER, 1.0, store=store, start=1).save(path)
+    document = json.loads(path.read_text())
+    document["claim"]["epsilon"] = document["claim"]["asked_epsilon"] = 4.9  # of 5, so that numbers do not forbid it
+    for start in (None, 1, 3):
+        copy = deepcopy(document)
+        if start is None:
+            del copy["claim"]["start"]
+        else:
+            stored(np.eye(4)[start], copy["claim"]["start"])
+        path.write_text(json.dumps(copy | {"sha256": digest(copy)}))
+        found = bp.verify(path, store=store)
+        assert bp.verify(path).valid
+        assert found.valid is (start == 1), found.reasons
+        assert start == 1 or any("start" in text for text in found.reasons)
+
+
 def test_other_samples_are_noticed(tmp_path):
     store, path = tmp_path / "run.db", tmp_path / "certificate.json"
     identified(RIVER, 1.0, store=store).save(path)

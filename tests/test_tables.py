@@ -770,6 +770,29 @@ def test_an_action_that_is_not_allowed_has_no_pair():
     assert len(lag.unit) == 5
 
 
+def test_an_action_that_is_clearly_worse_may_as_well_be_masked():
+    """No event is divided among all pairs, so a rival whose gain is far below 0 costs nothing."""
+    problem, lag, fresh, units = example("river", past=300, planned=3000)
+    before = look(problem.table, replace(lag, shares=lag.shares * [0, 1]), fresh, units)
+    rival = 4  # to the left, where the right pays
+    assert before.gains[rival] < -0.5
+    kept = np.delete(np.arange(6), rival)
+    chosen, past = fresh.pair != rival, lag.pair != rival
+    less = TableSamples(
+        np.searchsorted(kept, fresh.pair[chosen]), fresh.next_state[chosen], fresh.counts[chosen],
+        fresh.rewards[chosen], fresh.squares[kept],
+    )  # fmt: skip
+    by_pair = {name: getattr(lag, name)[..., kept] for name in ("unit", "centres", "squares", "template_squares",
+               "start_squares", "up", "down", "bets", "reference")}  # fmt: skip
+    masked = replace(
+        lag, **by_pair, pair=np.searchsorted(kept, lag.pair[past]), successor=lag.successor[past],
+        probability=lag.probability[past], policy=np.searchsorted(kept, lag.policy), shares=lag.shares * [0, 1],
+    )  # fmt: skip
+    after = look(Table(3, problem.table.state[kept], discount=0.9), masked, less, units)
+    assert after.forms[1] == pytest.approx(before.forms[1], rel=1e-3)
+    np.testing.assert_allclose(after.gains, before.gains[kept], atol=0.02)
+
+
 def test_an_episode_is_a_chain_of_stages():
     """The bound of an episodic table is that of the discounted one whose states are the stages' states."""
     problem, lag, fresh, units = example("episodes", planned=2000)
