@@ -1,4 +1,34 @@
-"""Theorem U: identities, every event by itself, the certificate as a whole, and what would make it wrong."""
+"""Theorem U: identities, every event by itself, the certificate as a whole, and what would make it wrong.
+
+Traps and their tests (C: in test_certificate_tables, E: in test_ends).
+
+=====================================================  ================================================================
+One dimension at a time
+=====================================================  ================================================================
+A later look hangs on an earlier one                   a_look_changes_nothing_of_the_next_one, a_look_is_a_function_of…
+Rehearsals share random numbers with the run           a_rehearsal_has_random_numbers_of_its_own
+A lag is chosen after its fresh samples                C: the_file_shows_the_order, what_was_fixed_later_is_noticed
+Z forgets the pairs of π, or negative gains            the_super_solution_covers_…, a_super_solution_with_a_floor_is_one…
+Ranges over seen successors only                       ranges_go_over_states_that_were_never_seen
+Squares of R and of γV by themselves                   squares_are_those_of_rewards_and_values_together
+Bets of a plan that was too small                      bets_are_prepared_again_when_counts_grow
+Equal states, masks, ends, offsets, order of states    equal_states_change_no_verdict, an_action_that_is_clearly_worse_…,
+                                                       rewards_with_an_offset_…, the_order_of_states_…,
+                                                       E: a_known_end_is_an_absorbing_state_…, an_affine_map_…
+=====================================================  ================================================================
+
+=====================================================  ================================================================
+The loss is one number
+=====================================================  ================================================================
+A lag claims more than its one number                  C: only_what_was_to_be_claimed_is
+Forms mixed pair by pair after the look                only_the_largest_loss_is_claimed_and_forms_are_whole
+A factor of the data per pair without a union          laws_keep_their_union
+Counts that are not exactly proportional               looks_that_were_not_planned_are_refused, C: …_is_refused[counts]
+A poor template makes a bound wrong                    a_poor_template_costs_samples_never_validity
+A bet too bold for the range                           a_bet_too_bold_for_the_range_gives_no_verdict
+The template must hold at every pair by itself         what_exceeds_the_template_somewhere_is_spread_and_not_fatal
+=====================================================  ================================================================
+"""
 
 from __future__ import annotations
 
