@@ -8,11 +8,11 @@ One dimension at a time
 A later look hangs on an earlier one                   a_look_changes_nothing_of_the_next_one, a_look_is_a_function_of…
 Rehearsals share random numbers with the run           a_rehearsal_has_random_numbers_of_its_own
 A lag is chosen after its fresh samples                C: the_file_shows_the_order, what_was_fixed_later_is_noticed
-Z forgets the pairs of π, or negative gains            the_super_solution_covers_…, a_super_solution_with_a_floor_is_one…
+Z forgets the pairs of π, or negative gains            the_super_solution_covers_…, a_super_solution_with_a_floor_…
 Ranges over seen successors only                       ranges_go_over_states_that_were_never_seen
 Squares of R and of γV by themselves                   squares_are_those_of_rewards_and_values_together
 Bets of a plan that was too small                      bets_are_prepared_again_when_counts_grow
-Equal states, masks, ends, offsets, order of states    equal_states_change_no_verdict, an_action_that_is_clearly_worse_…,
+Equal states, masks, ends, offsets, order of states    equal_states_change_no_verdict, an_action_that_is_clearly_…,
                                                        rewards_with_an_offset_…, the_order_of_states_…,
                                                        E: a_known_end_is_an_absorbing_state_…, an_affine_map_…
 =====================================================  ================================================================
