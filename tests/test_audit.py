@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
-from bestpolicy.run.audit import _interval
+from bestpolicy.run.audit import mean_limits
 from tests.hull_models import simulator, truth
 
 STARTS = np.array([[0.0], [3.3], [8.0]])
@@ -43,8 +43,9 @@ def test_rollouts_agree_where_features_are_exact():
 def test_rollouts_refute_features_that_do_not_fit():
     """The interpolated model is certified, and the true one is worse: an outcome, not a footnote."""
     model = slider(bend=1.0)
-    result = bp.identify(model, epsilon="5%", delta=0.1, seed=0)
+    result = bp.identify(model, epsilon="5%", delta=0.1, seed=0, linearity=0)
     assert result.certified
+    assert "not tested" in result.explanation
     found = bp.audit(result, model, [[0.25], [0.75]], rollouts=4000, seed=1)
     assert not found.passed
     assert "REFUTED" in str(found)
@@ -59,12 +60,12 @@ def test_rollouts_refute_features_that_do_not_fit():
 def test_limits_by_rollouts_are_wrong_as_rarely_as_they_say():
     rng, runs, wrong = np.random.default_rng(0), 300, 0
     for _ in range(runs):
-        low, high = _interval(rng.beta(2, 5, 60) * 3.0, 3.0, np.log(2 / 0.3))
+        low, high = mean_limits(rng.beta(2, 5, 60) * 3.0, 3.0, np.log(2 / 0.3))
         wrong += not low <= 3.0 * 2 / 7 <= high
     assert binomtest(wrong, runs, 0.3, alternative="greater").pvalue > 1e-6
     broken = 0
     for _ in range(runs):
-        low, high = _interval(rng.beta(2, 5, 60) * 3.0, 3.0, -0.3)
+        low, high = mean_limits(rng.beta(2, 5, 60) * 3.0, 3.0, -0.3)
         broken += not low <= 3.0 * 2 / 7 <= high
     assert broken > 0.3 * runs  # a level that is too small would be noticed
 

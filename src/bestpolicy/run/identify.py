@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from bestpolicy._numerics.inputs import choice
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm
 from bestpolicy.errors import InvalidInput, SimulatorError
-from bestpolicy.problem import Truncated
+from bestpolicy.problem import FeatureProblem, Truncated
 from bestpolicy.problem.units import Units
 from bestpolicy.run.arguments import (
     as_simulator,
@@ -31,6 +31,7 @@ from bestpolicy.run.arguments import (
     wants_line,
 )
 from bestpolicy.run.measure import Record, measure, remove_records
+from bestpolicy.run.misfit import examine
 from bestpolicy.run.progress import ProgressLine
 from bestpolicy.run.workers import Crew, failed
 from bestpolicy.samples import Tally
@@ -128,6 +129,8 @@ def identify(
         Whether rewards and transitions are linear in the features is tested while the run goes on, with as many calls
         as the claim needs and at least this share of the others: 0.05 by default, 0 for no test. Not with one-hot
         features, nor with an `ExactSimulator`, which is linear. If the features do not fit, the outcome is "in doubt".
+        Feature maps are tested with that share of the calls once something is certified (`misfit`): the result says
+        what ε is at the misfit that was found, and is "in doubt" if a misfit is shown that moves ε by more than ε.
     largest_batch : float, optional
         Refuse to begin if the first batch is of more simulator calls than this: 10⁸ by default where your own function
         is called and there is no `max_samples`. Where there is no `max_seconds` either, a run ends, with what it would
@@ -244,6 +247,9 @@ def drive(
                 line.end()
             if study.outcome in FINAL:
                 remove_records(study)
+        if isinstance(study.problem, FeatureProblem) and study.outcome is Outcome.CERTIFIED:
+            with one_thread(), suppress(KeyboardInterrupt):  # then the same call again tests
+                examine(study, model)
         logger.info("%s", study)
         return replace(study.result(), names=getattr(model, "names", None))
 

@@ -80,7 +80,7 @@ class FeatureSimulator:
                 tick()
                 try:
                     if pairs is None:
-                        rewards, states = self._from_nodes(place, rng, stage)
+                        rewards, states = self.from_nodes(place, rng, stage)
                     else:
                         whole, states = self.call(pairs[0][place], pairs[1][place], rng, stage)
                         scaled = (whole - self.low) / self.units.reward_scale
@@ -137,7 +137,8 @@ class FeatureSimulator:
             given, step, vectorized=True, reward_range=own, takes_stage=self._takes_stage, step_from=self.step_from
         )
 
-    def _from_nodes(self, place: IntArray, rng: np.random.Generator, stage: int) -> _Answer:
+    def from_nodes(self, place: IntArray, rng: np.random.Generator, stage: int = 0) -> _Answer:
+        """Return rewards without the known part, in [0, 1] units, and next states, from nodes that no pair reaches."""
         nodes = self.problem.feature_map.nodes
         assert nodes is not None
         assert self.step_from is not None

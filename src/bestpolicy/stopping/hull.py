@@ -217,7 +217,6 @@ def bracket(problem: FeatureProblem, vectors: FloatArray, states: FloatArray, st
     return found
 
 
-def claim(problem: FeatureProblem, vectors: FloatArray, epsilon: float, zeta: float) -> float:
-    """Return ε(ζ) of Theorem M1: what is certified if features misfit the two functions by ζ at most."""
-    weight = float(problem.value_limits[0]) if problem.horizon is None else float(problem.stages)
-    return epsilon + 2.0 * zeta * weight
+def per_misfit(problem: FeatureProblem) -> float:
+    """Return by how much ε grows with the misfit ζ of the two functions: 2/(1-γ) or 2H (Theorem M1)."""
+    return 2.0 * float(problem.value_limits[0])

@@ -13,7 +13,8 @@ from bestpolicy._numerics.inputs import number, whole
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FeatureProblem
 from bestpolicy.problem.feature_policy import FeaturePolicy
-from bestpolicy.stopping.hull import bracket, claim
+from bestpolicy.stopping.hull import bracket, per_misfit
+from bestpolicy.study.misfit import Misfit
 from bestpolicy.study.result import Result, at_most
 
 
@@ -25,9 +26,15 @@ class FeatureResult(Result):
     ----------
     policy : FeaturePolicy
         ``result.policy(states)`` returns actions (n,).
+    misfit : Misfit, optional
+        What the run found of the fit of its features, on which all that is certified rests; None if it did not test it.
+    untested : str
+        Why not, if it was to.
     """
 
     policy: FeaturePolicy  # type: ignore[assignment]
+    misfit: Misfit | None = None
+    untested: str = ""
 
     @property
     def _problem(self) -> FeatureProblem:
@@ -69,9 +76,7 @@ class FeatureResult(Result):
         ζ bounds, in all states, the interpolation error of one step's mean reward and value for the two functions of
         the certificate. `epsilon` is the same for ζ = 0.
         """
-        scale = self._units.reward_scale
-        misfit = number("zeta", zeta) / scale
-        return claim(self._problem, self._vectors, self.epsilon / scale, misfit) * scale
+        return self.epsilon + per_misfit(self._problem) * number("zeta", zeta)
 
     def action(self, state: Any, step: int = 0) -> Any:
         """Return what the policy does in one state (k,)."""
@@ -94,10 +99,17 @@ class FeatureResult(Result):
 
     def __repr__(self) -> str:
         known = f"ε = {at_most(self.epsilon)}" if self.epsilon < float("inf") else "no ε"
-        return f"FeatureResult({self.outcome}: {known} certified, {self.samples} samples, {self.policy!r})"
+        said = f"{self.outcome}: {known} certified if the features fit"
+        return f"FeatureResult({said}, {self.samples} samples, {self.policy!r})"
 
     def _policy_in_words(self) -> str:
         return "policy: a function of states, result.policy(states)"
+
+    def to_dict(self, model: str | None = None) -> dict[str, Any]:
+        """Return what is worth printing, ready for JSON; ε grows by `epsilon_per_misfit` times the misfit ζ."""
+        found: dict[str, Any] = {"untested": self.untested} if self.untested else {}
+        found |= {} if self.misfit is None else {"misfit": self.misfit.to_dict()}
+        return super().to_dict(model) | {"epsilon_per_misfit": per_misfit(self._problem)} | found
 
     def _json_policy(self) -> Any:
         return self.policy.vectors.tolist()

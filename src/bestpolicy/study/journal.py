@@ -169,6 +169,7 @@ class Record:
             looks = [_numbers(look) for look in _latest(by_kind.get("look", []))]
             answers, samples = samples_told(rows)
             if result is not None:
+                samples += int(result.get("misfit", {}).get("calls", 0))  # their answers are not kept
                 _require_agreement(result, samples, looks[-1] if looks else {}, settings)
         return cls(
             name=name,

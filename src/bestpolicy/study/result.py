@@ -313,11 +313,15 @@ def explain(
     unfit: str = "",
     where: str = "in every state",
     asked: float = 0.0,
+    per_misfit: float = 0.0,
 ) -> str:
-    """Say why a run ended and what is known, in a sentence; `unfit` names a batch too large for the budget, if any."""
+    """Say why a run ended and what is known, in a sentence; `unfit` names a batch too large for the budget, if any.
+
+    `per_misfit` is by how much ε grows with the misfit ζ of features that are only assumed to fit, see `claim`.
+    """
     known = inf if last is None else last.epsilon
     if outcome is Outcome.CERTIFIED and last is not None:
-        return f"The policy is {claim(known, delta, where)} ({last.rule})."
+        return f"The policy is {claim(known, delta, where, per_misfit)} ({last.rule})."
     calls = "1 simulator call" if max_samples == 1 else f"{max_samples} simulator calls"
     spent = f"{unfit} does not fit into the budget of {calls}" if unfit else f"The budget of {calls} is spent"
     if outcome is Outcome.DOUBT:
@@ -331,18 +335,18 @@ def explain(
         Outcome.NO_GUARANTEE: "All samples are made, but this algorithm proves nothing of its policy",
         Outcome.RUNNING: "The run is not over",
     }[outcome]
-    certified = so_far(last, where)
+    certified = so_far(last, where, per_misfit)
     if outcome is Outcome.NO_GUARANTEE:
         return f"{why}: nothing is certified."
     needed = f"; {ahead} calls would be needed in all" if 0 < ahead.expected < inf else ""
     return f"{why}: {certified}{needed}."
 
 
-def so_far(last: Check | None, where: str) -> str:
+def so_far(last: Check | None, where: str, per_misfit: float = 0.0) -> str:
     """Say what is certified by now."""
     if last is None or last.epsilon == inf:
         return "nothing is certified so far"
-    return f"so far the policy is certified to be {quality(last.epsilon)} {where}"
+    return f"so far the policy is certified to be {quality(last.epsilon)} {where}{provided(last.epsilon, per_misfit)}"
 
 
 def gave_up(samples: int, asked: float) -> str:
@@ -361,9 +365,23 @@ def _finite(number: float) -> float | None:
     return float(number) if isfinite(number) else None
 
 
-def claim(epsilon: float, delta: float, where: str = "in every state") -> str:
-    """State what is certified, where, and how surely."""
-    return f"{quality(epsilon)} {where} with probability at least {confidence(delta)}"
+def claim(epsilon: float, delta: float, where: str = "in every state", per_misfit: float = 0.0) -> str:
+    """State what is certified, where, and how surely; and on which condition, if ε grows with the misfit of features.
+
+    >>> claim(4.2, 0.05, per_misfit=20.0)
+    'within 4.2 of optimal in every state with probability at least 0.95, if the features fit; with an interpolation \
+error of up to ζ, within 4.2 + 20ζ'
+    """
+    sure = f"{quality(epsilon)} {where} with probability at least {confidence(delta)}"
+    return f"{sure},{provided(epsilon, per_misfit)}" if per_misfit else sure
+
+
+def provided(epsilon: float, per_misfit: float) -> str:
+    """The condition of a claim that rests on features, and how it depends on their misfit; nothing if it does not."""
+    if not per_misfit:
+        return ""
+    grown = f"{at_most(epsilon)} + {at_most(per_misfit)}ζ"
+    return f" if the features fit; with an interpolation error of up to ζ, within {grown}"
 
 
 def quality(epsilon: float) -> str:

@@ -54,11 +54,13 @@ from bestpolicy.problem.feature_policy import FeaturePolicy
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Pulls, Tally, Wanted
 from bestpolicy.stopping import Check
+from bestpolicy.stopping.hull import per_misfit
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.study.feature_result import FeatureResult
 from bestpolicy.study.forecast import Outlook, Pace, in_time, outlook
 from bestpolicy.study.journal import Asked, Record, answered, damage, pack, rows_of_checks, tally_to_bytes
 from bestpolicy.study.linearity import SHARE, Linearity, LinearityTest
+from bestpolicy.study.misfit import Misfit
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
 from bestpolicy.study.queries import FIRST_OF_TEST, Batch, Query, check_tally
@@ -212,6 +214,7 @@ class Study:
         self._linearity = LinearityTest(problem, settings, [])
         self._tested_alone: int | None = None  # rounds of the test since the algorithm was done
         self._known_linearity: Linearity | None = None  # of a study that had ended
+        self._fit: Misfit | str | None = None  # of a feature map, or why it was not tested
 
     def _start(
         self, own_data: Tally | None, store: str | PathLike[str] | None = None, largest_batch: float | None = None
@@ -333,6 +336,10 @@ class Study:
         if "linearity" in record.result:
             with damage("what was found of the features"):
                 self._known_linearity = Linearity.from_dict(record.result["linearity"])
+        if isinstance(self.problem, FeatureProblem):
+            with damage("what was found of the features"):
+                known = record.result.get("misfit")
+                self._fit = record.result.get("untested") if known is None else Misfit.from_dict(known)
 
     def _out_of_time(self, record: Record, store: str) -> Study:
         """Be over before anything could go on: what is stored stays as it is."""
@@ -458,6 +465,30 @@ class Study:
         """What was tested of the features so far; None if nothing is."""
         return self._known_linearity or self._linearity.summary(self.units)
 
+    @property
+    def fit_is_known(self) -> bool:
+        """Whether the feature map was tested, or could not be."""
+        return self._fit is not None
+
+    def know_fit(self, found: Misfit | str) -> None:
+        """Take what was found of a feature map after a certificate, or why it was not tested, also into the file.
+
+        If the features do not fit then the outcome becomes "in doubt".
+        """
+        if self._store is not None and self._file is None:  # it had ended before
+            with Store(self._store) as reader:
+                number = reader.find(self.name)
+                self._file = StudyFile.open(self._store, number, reader.read(number))
+        self._fit = found
+        if isinstance(found, Misfit):
+            self.samples += found.calls
+            if found.in_doubt:
+                self.warn(found.sentence)
+                self.outcome = Outcome.DOUBT
+        if self._file is not None:
+            self._file.append(("ended", json.dumps(self.result().to_dict()).encode()))
+            self.close()
+
     def warn(self, *warnings: str) -> None:
         """Remember what casts doubt on the guarantee, for the result."""
         self._change(warnings=(*self.settings.warnings, *warnings))
@@ -571,7 +602,15 @@ class Study:
         restored = self._run is None
         ahead, where = self.outlook(), self.settings.where
         explanation = explain(
-            self.outcome, last, self.delta, self.max_samples, ahead, self._unfit_batch(), where, self.asked_epsilon
+            self.outcome,
+            last,
+            self.delta,
+            self.max_samples,
+            ahead,
+            self._unfit_batch(),
+            where,
+            self.asked_epsilon,
+            self._per_misfit,
         )
         if self.settings.share and self.outcome is Outcome.CERTIFIED and last is not None:
             explanation += (
@@ -584,17 +623,21 @@ class Study:
             days = self.pace.seconds(self.checks, ahead.low)
             explanation = (
                 f"The run ended early: it should need {ahead} calls of your simulator, {in_time(days)} or more; "
-                f"{so_far(last, where)}. Ask for a larger epsilon; if you mean it, give max_samples= (a budget) or "
-                "largest_batch=math.inf."
+                f"{so_far(last, where, self._per_misfit)}. Ask for a larger epsilon; if you mean it, give max_samples= "
+                "(a budget) or largest_batch=math.inf."
             )
         tested = self.linearity
         if tested is not None and not tested.in_doubt and last is not None:
             explanation += f" {tested.sentence}"
+        if self._per_misfit and last is not None and last.epsilon < inf:
+            explanation += self._fit_in_words
         if self._cut_short:
             explanation += " A look at the data takes longer than was left of it: give more time, or another algorithm."
         if self.unfinished:
             explanation += f" {self.unfinished:,} calls of the batch under way are kept for when the run goes on."
-        return self._kind(
+        kind, more = self._kind
+        return kind(
+            **more,
             algorithm=self.algorithm.name,
             asked_epsilon=self.asked_epsilon,
             delta=self.delta,
@@ -631,8 +674,25 @@ class Study:
         )
 
     @property
-    def _kind(self) -> type[Result]:
-        return FeatureResult if isinstance(self.problem, FeatureProblem) else Result
+    def _kind(self) -> tuple[type[Result], dict[str, Any]]:
+        """The kind of the result, and what only that has."""
+        if not isinstance(self.problem, FeatureProblem):
+            return Result, {}
+        known = {"untested": self._fit} if isinstance(self._fit, str) else {"misfit": self._fit}
+        return FeatureResult, known
+
+    @property
+    def _per_misfit(self) -> float:
+        """By how much ε grows with the misfit of a feature map; 0 where nothing rests on one."""
+        mapped = isinstance(self.problem, FeatureProblem) and self.problem.has_choice
+        return per_misfit(self.problem) if mapped else 0.0  # type: ignore[arg-type]
+
+    @property
+    def _fit_in_words(self) -> str:
+        """What was found of the fit of a feature map; a warning says it if that is in doubt."""
+        if isinstance(self._fit, Misfit):
+            return "" if self._fit.in_doubt else f" {self._fit.sentence}"
+        return f" Whether they fit was not tested{f': {self._fit}' if self._fit else ''}."
 
     def _played(self, policy: Any) -> Any:
         """Return a policy as the user plays it."""
@@ -858,7 +918,7 @@ def settings_of(
 ) -> tuple[Settings, Algorithm]:
     """Return the settings of a study, checked, and its algorithm; the parameters are those of `Study`."""
     found, why = choose_algorithm(algorithm, problem, own_data=own_data, start=start is not None)
-    testable = found.about.sampling == "pairs" and isinstance(problem, Problem) and not problem.is_tabular
+    testable = found.about.sampling == "pairs" and not problem.is_tabular
     tested = SHARE if linearity is None else number("linearity", linearity, least=0, below=1)
     if start is None and found.about.sampling == "episodes":
         start = RESET

@@ -77,6 +77,8 @@ class Verification:
         Whether that file was given and shows that what had to be fixed before the samples was.
     where : str
         Where the claim holds: in every state, or from a start.
+    epsilon_per_misfit : float
+        By how much ε grows with the misfit ζ of a feature map, on which the claim rests; 0 if it rests on none.
     """
 
     valid: bool
@@ -94,6 +96,7 @@ class Verification:
     chain: dict[str, str | int] | None = None
     order_shown: bool = False
     where: str = "in every state"
+    epsilon_per_misfit: float = 0.0
 
     @property
     def rule(self) -> str:
@@ -115,6 +118,9 @@ class Verification:
         quality = "optimal" if self.epsilon == 0 else f"within {_up(self.epsilon):f} of optimal"
         sure = f"{_DOWN.subtract(Decimal(1), _up(self.delta)):f}"
         confidence = "" if self.theorem == NO_CHOICE else f" {self.where} with probability at least {sure}"
+        if self.epsilon_per_misfit:
+            grown = f"{_up(self.epsilon):f} + {_up(self.epsilon_per_misfit):f}ζ"
+            confidence += f", if the features fit; with an interpolation error of up to ζ, within {grown}"
         loss = "" if self.true_loss is None else f"; its true loss in the given model is {self.true_loss:.6g}"
         missed = "" if self.missed_epsilon is None else f" (ε = {self.missed_epsilon:g} was asked, and not reached)"
         doubt = "".join(f" BUT IN DOUBT: {warning}" for warning in self.warnings)
@@ -188,11 +194,13 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
     recomputed: float | None = None
     loss: float | None = None
     shown = tabular = False
+    per_misfit = 0.0
     try:
         if theorem == "F±":
             theorem += "-E" if document.child("problem").has("horizon") else ""
             reasons += hull.contradictions(document, claim)
             found, used, more = hull.certified(document, claim)
+            per_misfit = hull.per_misfit(document)
             case, policy = None, None
             if model is not None:
                 raise InvalidInput("model must be left out: no listed model is about states that cannot be listed.")
@@ -249,6 +257,7 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
         claim.chain,
         shown and not reasons,
         claim.where,
+        per_misfit,
     )
 
 

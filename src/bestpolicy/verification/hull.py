@@ -125,9 +125,14 @@ def certified(document: Node, claim: Claim) -> tuple[float, int, list[str]]:
         "the sums are those of samples of the functions that the lag names, and the lag was chosen from the first "
         f"{lag.whole('started', 0):,} samples only",
         "features are convex combinations in every state, and rewards and limits of known rewards are as stated",
-        f"if the features misfit the two functions by ζ, ε grows by {2 * setting.limit(0):.6g}·ζ",
+        f"if the features misfit the two functions by ζ, ε grows by {per_misfit(document):.6g}·ζ",
     ]
     return epsilon, int(counts.sum()), trusted
+
+
+def per_misfit(document: Node) -> float:
+    """Return by how much ε grows with the misfit ζ of the two functions."""
+    return 2 * Setting.read(document.child("problem")).limit(0)
 
 
 def contradictions(document: Node, claim: Claim) -> list[str]:
