@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from scipy.stats import binomtest
 
 import bestpolicy as bp
+from bestpolicy.algorithms import sharp
 from bestpolicy.certificate import _table_proof, make_certificate
 from bestpolicy.errors import InvalidInput, TooLarge
 from bestpolicy.stopping.rule import Proof
@@ -125,7 +126,8 @@ def identified(model, epsilon, **options):
 
 @pytest.mark.parametrize("epsilon", [0.2, 0.0])
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_saved_is_valid(tmp_path, name, epsilon):
+def test_what_is_saved_is_valid(tmp_path, monkeypatch, name, epsilon):
+    monkeypatch.setattr(sharp, "_SMALL", 0)  # else Theorem I would begin where ε = 0
     result = identified(MODELS[name], epsilon * MODELS[name].problem.value_limits[0])
     assert result.certified
     result.save(tmp_path / "certificate.json")
@@ -475,6 +477,24 @@ def test_what_was_fixed_later_is_noticed(tmp_path):
     copy["run"]["chain"] = record.chain
     path.write_text(json.dumps(copy | {"sha256": digest(copy)}))
     assert "began after" in bp.verify(path, store=store).reasons[0]
+
+
+def test_only_what_was_to_be_claimed_is(tmp_path):
+    """A lag is about one number, the loss at the start that was fixed: not about other states, nor all of them."""
+    store, path = tmp_path / "run.db", tmp_path / "certificate.json"
+    identified(RIVER, 3.0, store=store, start=1).save(path)
+    document = json.loads(path.read_text())
+    document["claim"]["epsilon"] = 3.0  # all that was asked
+    for start in (None, 1, 3):
+        copy = deepcopy(document)
+        if start is None:
+            del copy["claim"]["start"]
+        else:
+            stored(np.eye(4)[start], copy["claim"]["start"])
+        path.write_text(json.dumps(copy | {"sha256": digest(copy)}))
+        found = bp.verify(path, store=store)
+        assert found.valid is (start == 1)
+        assert start == 1 or any("start" in text for text in found.reasons), found.reasons
 
 
 def test_other_samples_are_noticed(tmp_path):

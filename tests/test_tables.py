@@ -1,4 +1,34 @@
-"""Theorem U: identities, every event by itself, the certificate as a whole, and what would make it wrong."""
+"""Theorem U: identities, every event by itself, the certificate as a whole, and what would make it wrong.
+
+Traps and their tests (C: in test_certificate_tables, E: in test_ends).
+
+=====================================================  ================================================================
+One dimension at a time
+=====================================================  ================================================================
+A later look hangs on an earlier one                   a_look_changes_nothing_of_the_next_one, a_look_is_a_function_of…
+Rehearsals share random numbers with the run           a_rehearsal_has_random_numbers_of_its_own
+A lag is chosen after its fresh samples                C: the_file_shows_the_order, what_was_fixed_later_is_noticed
+Z forgets the pairs of π, or negative gains            the_super_solution_covers_…, a_super_solution_with_a_floor_…
+Ranges over seen successors only                       ranges_go_over_states_that_were_never_seen
+Squares of R and of γV by themselves                   squares_are_those_of_rewards_and_values_together
+Bets of a plan that was too small                      bets_are_prepared_again_when_counts_grow
+Equal states, masks, ends, offsets, order of states    equal_states_change_no_verdict, an_action_that_is_clearly_…,
+                                                       rewards_with_an_offset_…, the_order_of_states_…,
+                                                       E: a_known_end_is_an_absorbing_state_…, an_affine_map_…
+=====================================================  ================================================================
+
+=====================================================  ================================================================
+The loss is one number
+=====================================================  ================================================================
+A lag claims more than its one number                  C: only_what_was_to_be_claimed_is
+Forms mixed pair by pair after the look                only_the_largest_loss_is_claimed_and_forms_are_whole
+A factor of the data per pair without a union          laws_keep_their_union
+Counts that are not exactly proportional               looks_that_were_not_planned_are_refused, C: …_is_refused[counts]
+A poor template makes a bound wrong                    a_poor_template_costs_samples_never_validity
+A bet too bold for the range                           a_bet_too_bold_for_the_range_gives_no_verdict
+The template must hold at every pair by itself         what_exceeds_the_template_somewhere_is_spread_and_not_fatal
+=====================================================  ================================================================
+"""
 
 from __future__ import annotations
 
@@ -768,6 +798,29 @@ def test_an_action_that_is_not_allowed_has_no_pair():
     lag = plan_lag(masked, less, 1.0, 0.05, rng)
     assert isinstance(lag, Lag)
     assert len(lag.unit) == 5
+
+
+def test_an_action_that_is_clearly_worse_may_as_well_be_masked():
+    """No event is divided among all pairs, so a rival whose gain is far below 0 costs nothing."""
+    problem, lag, fresh, units = example("river", past=300, planned=3000)
+    before = look(problem.table, replace(lag, shares=lag.shares * [0, 1]), fresh, units)
+    rival = 4  # to the left, where the right pays
+    assert before.gains[rival] < -0.5
+    kept = np.delete(np.arange(6), rival)
+    chosen, past = fresh.pair != rival, lag.pair != rival
+    less = TableSamples(
+        np.searchsorted(kept, fresh.pair[chosen]), fresh.next_state[chosen], fresh.counts[chosen],
+        fresh.rewards[chosen], fresh.squares[kept],
+    )  # fmt: skip
+    by_pair = {name: getattr(lag, name)[..., kept] for name in ("unit", "centres", "squares", "template_squares",
+               "start_squares", "up", "down", "bets", "reference")}  # fmt: skip
+    masked = replace(
+        lag, **by_pair, pair=np.searchsorted(kept, lag.pair[past]), successor=lag.successor[past],
+        probability=lag.probability[past], policy=np.searchsorted(kept, lag.policy), shares=lag.shares * [0, 1],
+    )  # fmt: skip
+    after = look(Table(3, problem.table.state[kept], discount=0.9), masked, less, units)
+    assert after.forms[1] == pytest.approx(before.forms[1], rel=1e-3)
+    np.testing.assert_allclose(after.gains, before.gains[kept], atol=0.02)
 
 
 def test_an_episode_is_a_chain_of_stages():
