@@ -136,7 +136,7 @@ def test_what_is_saved_is_valid(tmp_path, monkeypatch, name, epsilon):
     assert found.recomputed_epsilon <= result.epsilon * (1 + 1e-6)
     assert found.epsilon == pytest.approx(result.epsilon, rel=1e-6)
     assert found.true_loss <= found.epsilon + 1e-9
-    assert found.theorem == ("U" if epsilon else "I") + ("-E" if name == "episodes" else "")  # small tables, ε = 0: I
+    assert found.theorem == ("U-E" if name == "episodes" else "U")
 
 
 def test_a_run_that_was_stopped_can_be_saved(tmp_path):
