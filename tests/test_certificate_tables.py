@@ -9,15 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.sparse import World, garnet
+from scipy.sparse import csr_array
 from scipy.stats import binomtest
 
 import bestpolicy as bp
+from bestpolicy.algorithms import sharp
 from bestpolicy.certificate import _table_proof, make_certificate
 from bestpolicy.errors import InvalidInput, TooLarge
 from bestpolicy.stopping.rule import Proof
 from bestpolicy.stopping.tables import look as rule
 from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
-from bestpolicy.stopping.tables.look import look
+from bestpolicy.stopping.tables.look import Look, look
 from bestpolicy.stopping.tables.model import TableSamples
 from bestpolicy.study.journal import pack, unpack
 from bestpolicy.verification import look as checker
@@ -26,7 +28,7 @@ from bestpolicy.verification.case import Case
 from bestpolicy.verification.reading import VERSION, digest
 from tests.journals import rewrite
 from tests.test_certificate import array, stored, verdict_on
-from tests.test_tables import HOSTILE, bad_policy, batches, make_lag, world
+from tests.test_tables import HOSTILE, bad_policy, batches, make_lag, world, worst_laws
 
 
 def case_of(problem: World) -> Case:
@@ -124,7 +126,8 @@ def identified(model, epsilon, **options):
 
 @pytest.mark.parametrize("epsilon", [0.2, 0.0])
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_saved_is_valid(tmp_path, name, epsilon):
+def test_what_is_saved_is_valid(tmp_path, monkeypatch, name, epsilon):
+    monkeypatch.setattr(sharp, "_SMALL", 0)  # else Theorem I would begin where ε = 0
     result = identified(MODELS[name], epsilon * MODELS[name].problem.value_limits[0])
     assert result.certified
     result.save(tmp_path / "certificate.json")
@@ -133,7 +136,7 @@ def test_what_is_saved_is_valid(tmp_path, name, epsilon):
     assert found.recomputed_epsilon <= result.epsilon * (1 + 1e-6)
     assert found.epsilon == pytest.approx(result.epsilon, rel=1e-6)
     assert found.true_loss <= found.epsilon + 1e-9
-    assert found.theorem == ("U-E" if name == "episodes" else "U")
+    assert found.theorem == ("U" if epsilon else "I") + ("-E" if name == "episodes" else "")  # small tables, ε = 0: I
 
 
 def test_a_run_that_was_stopped_can_be_saved(tmp_path):
@@ -191,6 +194,33 @@ def test_both_programs_agree(name, monkeypatch):
                 patch.setattr(checker, constant, getattr(rule, constant))
             mine = verified(*example_of, 0.0).recomputed_epsilon
             assert mine == pytest.approx(epsilon, rel=0.03, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_a_floor_proves_is_confirmed_and_is_true_of_every_law(seed, monkeypatch):
+    """Laws that events law and out allow make a value of the gains that no bound of the checker's may be below."""
+    problem, lag, fresh, units = example("trapdoor", seed, past=300, planned=4000)
+    lag = replace(lag, shares=lag.shares * [0, 1])  # with template
+    epsilon = look(problem.table, lag, fresh, units).epsilon
+    assert verified(problem, lag, fresh, units, epsilon).valid
+
+    def over(self, gains, template, floor, usual=checker.Look._over):
+        found.append((gains, template, floor, usual(self, gains, template, floor)))
+        return found[-1][-1]
+
+    found, harder = [], []
+    monkeypatch.setattr(checker.Look, "_over", over)
+    assert problem.loss(lag.policy) <= verified(problem, lag, fresh, units, 0.0).recomputed_epsilon
+    chain = problem.table.chain
+    mine = Look(chain, lag, chain.successors(problem.table, fresh), units)
+    for gains, template, floor, bound in found:
+        values = easy = chain.optimal(mine.seen, gains, np.zeros(chain.size))
+        for _ in range(4):
+            values = chain.optimal(csr_array(worst_laws(mine, values)), gains, np.zeros(chain.size))
+        assert bound >= max(chain.worth(template + values), 0.0) - 1e-6, floor
+        harder.append(chain.worth(template + values) > 1.01 * chain.worth(template + easy))
+    assert any(harder)  # than the laws that were seen
+    assert {floor for _, _, floor, _ in found} > {0.0}
 
 
 def test_no_function_proves_too_much_where_ends_come_early(monkeypatch):
@@ -447,6 +477,24 @@ def test_what_was_fixed_later_is_noticed(tmp_path):
     copy["run"]["chain"] = record.chain
     path.write_text(json.dumps(copy | {"sha256": digest(copy)}))
     assert "began after" in bp.verify(path, store=store).reasons[0]
+
+
+def test_only_what_was_to_be_claimed_is(tmp_path):
+    """A lag is about one number, the loss at the start that was fixed: not about other states, nor all of them."""
+    store, path = tmp_path / "run.db", tmp_path / "certificate.json"
+    identified(RIVER, 3.0, store=store, start=1).save(path)
+    document = json.loads(path.read_text())
+    document["claim"]["epsilon"] = 3.0  # all that was asked
+    for start in (None, 1, 3):
+        copy = deepcopy(document)
+        if start is None:
+            del copy["claim"]["start"]
+        else:
+            stored(np.eye(4)[start], copy["claim"]["start"])
+        path.write_text(json.dumps(copy | {"sha256": digest(copy)}))
+        found = bp.verify(path, store=store)
+        assert found.valid is (start == 1)
+        assert start == 1 or any("start" in text for text in found.reasons), found.reasons
 
 
 def test_other_samples_are_noticed(tmp_path):

@@ -141,6 +141,18 @@ def test_queue_by_queue():
     assert legend == ["f: serve first", "s: serve second"]
 
 
+def test_cells_have_the_colours_of_the_legend():
+    """With three kinds of actions: with two of them 0 and 1 would be the ends of any scale."""
+    names = ("idle", "first", "second")
+    found = chart([[i, j] for i in range(3) for j in range(2)], list(names))
+    policy = np.array([[0, 1, 2, 1, 2, 0]])
+    figure = policy_figure(found, Drawn(policy), Labels(actions=names))
+    (tiles,) = figure.axes[0].collections
+    legend = [patch.get_facecolor() for patch in figure.legends[0].get_patches()]
+    cells = np.array([0, 2, 2, 1, 1, 0])  # actions row by row, the second coordinate upwards
+    np.testing.assert_allclose(tiles.to_rgba(tiles.get_array()), np.array(legend)[cells])
+
+
 def test_stock_by_time_and_amounts():
     found = chart_of(problem_of(3, 3, horizon=4), Units(states=[0, 1, 2], actions=[0, 5, 10]))
     policy = np.array([[2, 1, 0]] * 3 + [[0, 0, 0]])

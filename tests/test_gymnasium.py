@@ -437,6 +437,7 @@ def test_labels_say_what_the_numbers_mean(gym, toys):
         "actions": [1, 2],
         "reward_offset": -0.5,
         "reward_scale": 2.5,
+        "reward_bias": 0.0,
         "own_states": 5,
     }
     assert "the end" not in GymSimulator(Ring(gym), discount=0.5).units.states

@@ -35,7 +35,7 @@ def test_a_horizon_that_no_machine_could_cope_with_is_refused_with_what_it_would
 def test_ten_thousand_steps_are_looked_at():
     simulator = bp.ExactSimulator(repeated(10**4))
     for algorithm in ("gss-e", "tight"):
-        study = bp.Study(simulator.problem, epsilon=3000.0, delta=0.1, algorithm=algorithm, seed=0)
+        study = bp.Study(simulator.problem, epsilon=3000.0, delta=0.1, algorithm=algorithm, seed=0, linearity=0)
         (query,) = study.ask()
         study.tell(query, simulator.sample(query.pulls, query.rng()))
         assert study.result().policy.shape == (10**4, 4)

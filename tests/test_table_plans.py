@@ -5,6 +5,7 @@ import pytest
 from benchmarks.sparse import garnet, riverswim, run
 
 import bestpolicy as bp
+from bestpolicy.algorithms import table_planner
 from bestpolicy.algorithms.sharp import number_of, share_of
 from bestpolicy.algorithms.table_past import Past
 from bestpolicy.algorithms.table_plan import EarlyLag, plan_lag
@@ -56,6 +57,26 @@ def test_unequal_accuracies_keep_what_is_asked():
         chain, gains = planner.past.chain, choice(1.0) - planner.past.gaps
         gains[planner.past.policy] = 0.0
         assert chain.worth(chain.optimal(planner.past.kernel, gains, np.zeros(12))) <= 0.3 * (1 + 1e-6)
+
+
+def test_no_pair_gets_next_to_nothing_if_something_may_be_lost(monkeypatch):
+    """Two coins that are nearly the same want nearly all samples; the other state's actions are told apart at once."""
+    outcomes = [[(1.0, 1, 0.5)], [(1.0, 1, 0.51)], [(1.0, 0, 0.0)], [(1.0, 0, 1.0)]]
+    problem = world([0, 0, 1, 1], outcomes, coins=True, discount=0.5)
+    model = Past.of(problem.table, problem.sample(np.full(4, 4000), np.random.default_rng(0)))
+
+    def least(epsilon):
+        shares = np.array([REST, 0.0]) if epsilon == 0 else np.array([0.05, REST - 0.05])
+        counts, _ = Planner(model, epsilon, 0.05, shares).first_plan()
+        return counts.min() / counts.mean(), counts.sum()
+
+    share, total = least(0.02)
+    assert 0.05 / 1.05 <= share <= 0.06  # of the mean, which is a little larger for it
+    assert least(0.0)[0] < 0.01  # ties would take the others with them
+    monkeypatch.setattr(table_planner, "_CHEAP", 0.0)
+    bare, before = least(0.02)
+    assert bare < 0.01
+    assert total <= 1.06 * before
 
 
 def test_no_two_lags_have_the_same_number():

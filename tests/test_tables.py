@@ -1,4 +1,34 @@
-"""Theorem U: identities, every event by itself, the certificate as a whole, and what would make it wrong."""
+"""Theorem U: identities, every event by itself, the certificate as a whole, and what would make it wrong.
+
+Traps and their tests (C: in test_certificate_tables, E: in test_ends).
+
+=====================================================  ================================================================
+One dimension at a time
+=====================================================  ================================================================
+A later look hangs on an earlier one                   a_look_changes_nothing_of_the_next_one, a_look_is_a_function_of…
+Rehearsals share random numbers with the run           a_rehearsal_has_random_numbers_of_its_own
+A lag is chosen after its fresh samples                C: the_file_shows_the_order, what_was_fixed_later_is_noticed
+Z forgets the pairs of π, or negative gains            the_super_solution_covers_…, a_super_solution_with_a_floor_…
+Ranges over seen successors only                       ranges_go_over_states_that_were_never_seen
+Squares of R and of γV by themselves                   squares_are_those_of_rewards_and_values_together
+Bets of a plan that was too small                      bets_are_prepared_again_when_counts_grow
+Equal states, masks, ends, offsets, order of states    equal_states_change_no_verdict, an_action_that_is_clearly_…,
+                                                       rewards_with_an_offset_…, the_order_of_states_…,
+                                                       E: a_known_end_is_an_absorbing_state_…, an_affine_map_…
+=====================================================  ================================================================
+
+=====================================================  ================================================================
+The loss is one number
+=====================================================  ================================================================
+A lag claims more than its one number                  C: only_what_was_to_be_claimed_is
+Forms mixed pair by pair after the look                only_the_largest_loss_is_claimed_and_forms_are_whole
+A factor of the data per pair without a union          laws_keep_their_union
+Counts that are not exactly proportional               looks_that_were_not_planned_are_refused, C: …_is_refused[counts]
+A poor template makes a bound wrong                    a_poor_template_costs_samples_never_validity
+A bet too bold for the range                           a_bet_too_bold_for_the_range_gives_no_verdict
+The template must hold at every pair by itself         what_exceeds_the_template_somewhere_is_spread_and_not_fatal
+=====================================================  ================================================================
+"""
 
 from __future__ import annotations
 
@@ -7,15 +37,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.sparse import World, garnet, run
+from scipy.optimize import linprog
 from scipy.stats import binomtest
 
+import bestpolicy as bp
+from bestpolicy.algorithms import sharp
+from bestpolicy.algorithms.protocol import Task
+from bestpolicy.algorithms.sharp import Sharp
 from bestpolicy.algorithms.table_past import Past, draw
 from bestpolicy.algorithms.table_plan import hopeless, plan_lag
 from bestpolicy.algorithms.table_planner import Planner
 from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.tables.lag import LOOKS, PLANNED, SHARES, Lag, planned_bets
 from bestpolicy.stopping.tables.look import _STAKES, Look, _least_width, look
-from bestpolicy.stopping.tables.model import Table, TableSamples
+from bestpolicy.stopping.tables.model import Chain, Table, TableSamples
 
 REST = 1 - sum(SHARES.values())
 
@@ -401,14 +436,57 @@ def test_a_look_is_a_function_of_the_lag_and_the_samples():
     np.testing.assert_array_equal(before.gains, after.gains)
 
 
-def test_a_rehearsal_has_random_numbers_of_its_own():
-    """Plans with different rehearsals are different; the samples of a run do not hang on them."""
-    problem = river()
-    past = problem.sample(np.full(6, 2000), np.random.default_rng(0))
-    rng = np.random.default_rng(3)
-    state = rng.bit_generator.state
-    plan_lag(problem.table, past, 1.0, 0.05, np.random.default_rng(8))
-    assert rng.bit_generator.state == state
+def requests(model, *, outcomes, most=8):
+    """What a run asks for: decisions and counts; outcomes(i, lags that have begun) is the seed of what comes i-th."""
+    run_of, begun, asked = Sharp().run(Task(model.problem, 1.0, 0.1, np.random.default_rng(5))), 0, []
+    simulator = bp.ExactSimulator(model)
+    request = next(run_of)
+    for number in range(most):
+        begun += "lag" in request.decided
+        asked.append((request.decided, request.pulls.counts.copy()))
+        seed = outcomes(number, begun)
+        try:
+            request = run_of.send(simulator.sample(request.pulls, np.random.default_rng(seed)))
+        except StopIteration:
+            break
+    return asked
+
+
+def test_a_look_changes_nothing_of_the_next_one():
+    """Other outcomes at the first look of a lag: as long as it goes on, the next ones have the same counts and bets."""
+    model = bp.instances.load("riverswim", states=4, discount=0.8)
+    runs = [requests(model, outcomes=lambda i, begun, k=k: [i, k * begun]) for k in (0, 1)]
+    begin = next(i for i, (decided, _) in enumerate(runs[0]) if "lag" in decided)
+    lag, seen = runs[0][begin][0]["lag"], set()
+    for asked in runs:
+        assert all((asked[begin][0]["lag"][name] == lag[name]).all() for name in ("unit", "bets", "looks", "template"))
+        have = 0
+        for decided, counts in asked[begin:]:
+            if have and set(decided) != {"bound"}:  # the lag is over
+                break
+            have += 1
+            expected = int(lag["looks"][have - 1]) - (int(lag["looks"][have - 2]) if have > 1 else 0)
+            np.testing.assert_array_equal(counts.ravel(), expected * lag["unit"])
+            seen.add(decided.get("bound"))
+        assert have > 1
+    assert len(seen - {None}) > 1  # outcomes did differ
+
+
+def test_a_rehearsal_has_random_numbers_of_its_own(monkeypatch):
+    """However many of them a plan uses, no later plan and no sample changes."""
+    model = bp.instances.load("riverswim", states=4, discount=0.8)
+    usual = requests(model, outcomes=lambda i, _: i)
+
+    def wasteful(table, past, epsilon, delta, rng, **options):
+        plan = plan_lag(table, past, epsilon, delta, rng, **options)
+        rng.random(1000)
+        return plan
+
+    monkeypatch.setattr(sharp, "plan_lag", wasteful)
+    again = requests(model, outcomes=lambda i, _: i)
+    assert len(again) == len(usual) > 2
+    for (_, one), (_, other) in zip(usual, again, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_looks_that_were_not_planned_are_refused():
@@ -463,18 +541,16 @@ def test_ranges_go_over_states_that_were_never_seen():
 
 
 def test_squares_are_those_of_rewards_and_values_together():
-    """A reward that always comes with the poor state: R + γV(S') hardly varies, though R and V(S') do."""
-    hedged = world([0, 1], [[(0.5, 0, 0.0), (0.5, 1, 0.5)], [(0.5, 0, 0.0), (0.5, 1, 0.5)]], discount=0.9)
-    doubled = world([0, 1], [[(0.5, 0, 0.5), (0.5, 1, 0.0)], [(0.5, 0, 0.0), (0.5, 1, 0.5)]], discount=0.9)
-    for problem in (hedged, doubled):
+    """A reward that comes with the poor state is as large as what that state lacks: R + γV(S') does not vary at all."""
+    extra = 0.9 / 1.9  # = γ(V(1) - V(0))
+    hedged = world([0, 1], [[(0.5, 0, extra), (0.5, 1, 0.0)], [(0.5, 0, 1.0), (0.5, 1, 1 - extra)]], discount=0.9)
+    doubled = world([0, 1], [[(0.5, 0, 0.0), (0.5, 1, extra)], [(0.5, 0, 1 - extra), (0.5, 1, 1.0)]], discount=0.9)
+    for problem, exact in ((hedged, 0.0), (doubled, extra)):
         rng = np.random.default_rng(1)
-        lag = make_lag(problem, rng, past=500, planned=1000)
-        fresh = problem.sample(10 * lag.unit, rng)
-        mine = Truth(problem, lag, fresh, 10)
-        centres = lag.centres + 0.9 * (mine.values - lag.values)[lag.reference]
-        x = problem.reward + 0.9 * mine.values[problem.successor]
-        exact = np.bincount(problem.pair, problem.probability * (x - centres[problem.pair]) ** 2)
-        np.testing.assert_allclose(np.sqrt(mine.look.squares), np.sqrt(exact), atol=0.2)
+        lag = make_lag(problem, rng, past=20_000, planned=100_000)
+        mine = Truth(problem, lag, problem.sample(10 * lag.unit, rng), 10).look
+        # If they varied by themselves it would be extra/√2 = 0.33 in both.
+        np.testing.assert_allclose(np.sqrt(mine.squares), exact, atol=0.1)
 
 
 def test_the_super_solution_covers_the_pairs_of_the_policy_and_negative_gains():
@@ -487,6 +563,55 @@ def test_the_super_solution_covers_the_pairs_of_the_policy_and_negative_gains():
         kernel, _, _ = problem.model
         least = chain.optimal(kernel, gains, np.zeros(3))
         assert bound >= max(least.max(), 0.0) - 1e-9
+
+
+def worst_laws(mine: Look, values: np.ndarray) -> np.ndarray:
+    """Of the laws that events law and out allow each pair, those (M, N) with the largest mean, by linear programs."""
+    states, laws = mine.chain.size, np.zeros(mine.seen.shape)
+    for pair in range(len(laws)):
+        inside = np.zeros(states)
+        inside[mine.lag.successor[mine.lag.pair == pair]] = 1.0
+        seen = mine.seen[[pair]].toarray().ravel()
+        signs = np.diag(inside)  # p - t ≤ p̂ and -p - t ≤ -p̂ on the support, sum of t ≤ d, p outside ≤ out
+        limits = np.vstack([
+            np.hstack([signs, -np.eye(states)]), np.hstack([-signs, -np.eye(states)]),
+            np.append(np.zeros(states), inside), np.append(1 - inside, np.zeros(states)),
+        ])  # fmt: skip
+        right = np.concatenate([seen * inside, -seen * inside, [mine.distance[pair], mine.beyond[pair]]])
+        total = np.append(np.ones(states), np.zeros(states))[None]
+        found = linprog(-np.append(values, np.zeros(states)), limits, right, total, [1.0])
+        assert found.success
+        laws[pair] = found.x[:states]
+    return laws
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_super_solution_with_a_floor_is_one_and_never_proves_less(seed, monkeypatch):
+    """Every Z that is tried is checked against all laws that the events allow: none needs more than it is."""
+    problem, lag, fresh, units = example("trapdoor", seed, past=300, planned=4000)
+    lag = replace(lag, shares=lag.shares * [0, 1])  # with template
+    truth, chain, tried = Truth(problem, lag, fresh, units), problem.table.chain, []
+    mine, gains, template = truth.look, truth.verdict.gains, lag.template
+    assert np.argmin(truth.verdict.forms) == 1
+
+    def worth(self, values, usual=Chain.worth):
+        tried.append((usual(self, values), values - template))
+        return tried[-1][0]
+
+    monkeypatch.setattr(Chain, "worth", worth)
+    values = chain.optimal(mine.seen, gains, np.zeros(chain.size))
+    bounds = {floor: mine._above(gains, template, values.copy(), floor) for floor in (-np.inf, values.min() / 2, 0.0)}
+    assert len(tried) >= 6
+    for _, over in tried:
+        needed = gains + chain.step * (worst_laws(mine, over) @ over)
+        assert (over[chain.state] >= needed - 1e-6).all()
+        assert over[2] == 0  # the end
+    assert mine._bound(gains, template, False) == min(bounds.values())
+    assert min(bounds.values()) == pytest.approx(min(worth for worth, _ in tried), rel=1e-6)
+    assert truth.verdict.epsilon == min(bounds.values()) < 0.99 * bounds[-np.inf]
+    # A Z that forgets what may happen unseen is none: the programs notice it.
+    forgetful = chain.optimal(mine.seen, gains, np.zeros(chain.size))
+    assert (forgetful[chain.state] < gains + chain.step * (worst_laws(mine, forgetful) @ forgetful) - 1e-3).any()
 
 
 def test_bets_are_prepared_again_when_counts_grow():
@@ -564,6 +689,29 @@ def test_only_the_largest_loss_is_claimed_and_forms_are_whole():
     np.testing.assert_allclose(verdict.gains, mine.advantages + mine.firsts[form] + second + drift, atol=1e-9)
 
 
+def test_laws_keep_their_union():
+    """Shifts are multiplied by what the data say of Z, pair by pair, so d and out hold at 2n pairs at once."""
+    problem, lag, fresh, units = example("random")
+    mine, states = Truth(problem, lag, fresh, units).look, problem.table.states
+    pulls = units * lag.unit
+    nats = np.log(2 * states / (SHARES["law"] * lag.delta)) + (np.bincount(lag.pair) + 1) * np.log(2)
+    np.testing.assert_allclose(mine.distance, 2 * np.sqrt(nats / (2 * pulls)), rtol=1e-9)  # at the planned look
+    seen = np.bincount(
+        fresh.pair, fresh.counts * ~np.isin(fresh.pair * 6 + fresh.next_state, lag.pair * 6 + lag.successor)
+    )
+    out = (np.log(2 * states / (SHARES["out"] * lag.delta)) + 1.6095 * seen) / (0.8 * pulls)
+    np.testing.assert_allclose(mine.beyond, np.minimum(out, 1), rtol=1e-9)
+
+
+def test_what_exceeds_the_template_somewhere_is_spread_and_not_fatal():
+    """Gains that are positive at some pairs only: the template alone fails, Z adds what they can add up to."""
+    problem, lag, fresh, units = example("trapdoor", 1, past=300, planned=4000)
+    verdict = look(problem.table, replace(lag, shares=lag.shares * [0, 1]), fresh, units)
+    assert np.argmin(verdict.forms) == 1
+    assert verdict.gains.max() > 0.1  # so that U by itself proves nothing
+    assert problem.loss(lag.policy) <= verdict.epsilon < 10  # the largest value is 50
+
+
 def test_rewards_with_an_offset_change_no_verdict():
     """Paying the same for every step changes values, not losses: ε is as true, and nearly the same."""
     bounds = []
@@ -618,6 +766,24 @@ def test_the_order_of_states_changes_no_verdict():
     np.testing.assert_allclose(before.forms, after.forms, rtol=1e-6)
 
 
+def test_equal_states_change_no_verdict():
+    """The far state twice, and a coin that says which of the two it is."""
+    one = river()
+    outcomes = []
+    for pair in [*range(6), 4, 5]:
+        rows = [(one.probability[i], int(one.successor[i]), one.reward[i]) for i in np.flatnonzero(one.pair == pair)]
+        near = [(p, s, r) for p, s, r in rows if s < 2]
+        outcomes.append(near + [(p / 2, s, r) for p, to, r in rows if to == 2 for s in (2, 3)])
+    both = world([0, 0, 1, 1, 2, 2, 3, 3], outcomes, coins=True, discount=0.9)
+    found = []
+    for problem in (one, both):
+        rng = np.random.default_rng(4)
+        lag = make_lag(problem, rng, past=2000, planned=20_000, epsilon=0.5)
+        found.append(look(problem.table, lag, problem.sample(10 * lag.unit, rng), 10).forms[1])
+        assert found[-1] >= problem.loss(lag.policy)
+    assert found[1] == pytest.approx(found[0], rel=0.3)
+
+
 def test_an_action_that_is_not_allowed_has_no_pair():
     """A masked action is an absent pair, so the table without it is the table."""
     full, rng = river(), np.random.default_rng(0)
@@ -632,6 +798,29 @@ def test_an_action_that_is_not_allowed_has_no_pair():
     lag = plan_lag(masked, less, 1.0, 0.05, rng)
     assert isinstance(lag, Lag)
     assert len(lag.unit) == 5
+
+
+def test_an_action_that_is_clearly_worse_may_as_well_be_masked():
+    """No event is divided among all pairs, so a rival whose gain is far below 0 costs nothing."""
+    problem, lag, fresh, units = example("river", past=300, planned=3000)
+    before = look(problem.table, replace(lag, shares=lag.shares * [0, 1]), fresh, units)
+    rival = 4  # to the left, where the right pays
+    assert before.gains[rival] < -0.5
+    kept = np.delete(np.arange(6), rival)
+    chosen, past = fresh.pair != rival, lag.pair != rival
+    less = TableSamples(
+        np.searchsorted(kept, fresh.pair[chosen]), fresh.next_state[chosen], fresh.counts[chosen],
+        fresh.rewards[chosen], fresh.squares[kept],
+    )  # fmt: skip
+    by_pair = {name: getattr(lag, name)[..., kept] for name in ("unit", "centres", "squares", "template_squares",
+               "start_squares", "up", "down", "bets", "reference")}  # fmt: skip
+    masked = replace(
+        lag, **by_pair, pair=np.searchsorted(kept, lag.pair[past]), successor=lag.successor[past],
+        probability=lag.probability[past], policy=np.searchsorted(kept, lag.policy), shares=lag.shares * [0, 1],
+    )  # fmt: skip
+    after = look(Table(3, problem.table.state[kept], discount=0.9), masked, less, units)
+    assert after.forms[1] == pytest.approx(before.forms[1], rel=1e-3)
+    np.testing.assert_allclose(after.gains, before.gains[kept], atol=0.02)
 
 
 def test_an_episode_is_a_chain_of_stages():

@@ -115,8 +115,7 @@ def by_table(task: Task, begun: Remembered | None) -> bool:
     problem = task.problem
     if begun is not None or not problem.is_tabular:
         return begun is not None and "design" not in begun.decided
-    exact = task.epsilon == 0 and problem.horizon is None
-    small = problem.stages * len(problem.pairs) <= (_SMALL if exact else _SMALLEST)
+    small = problem.stages * len(problem.pairs) <= (_SMALL if task.epsilon == 0 else _SMALLEST)
     return not small or task.share > 0 or task.start is not None or len(problem.ends) > 0
 
 

@@ -234,7 +234,7 @@ class _Kinds:
     """Colours of actions: a scale if they are amounts, else one each with a legend."""
 
     def __init__(self, labels: Labels, panels: list[_Panel]) -> None:
-        from matplotlib.colors import ListedColormap, NoNorm
+        from matplotlib.colors import ListedColormap, Normalize
 
         self._labels = labels
         self._used = sorted({int(a) for panel in panels for a in np.unique(panel.actions.compressed())})
@@ -246,7 +246,7 @@ class _Kinds:
             self._settings: dict[str, Any] = {"vmin": min(span), "vmax": max(span)}
         else:
             palette = ListedColormap([SERIES[i % len(SERIES)] for i in range(len(self._used))])
-            self._settings = {"cmap": palette, "norm": NoNorm(0, len(self._used))}
+            self._settings = {"cmap": palette, "norm": Normalize(-0.5, len(self._used) - 0.5)}
 
     def draw(self, axis: Axes, panel: _Panel, size: float) -> None:
         """Colour a map, and write into its cells what is played if that can be read."""

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from bestpolicy.errors import InvalidInput, SimulatorError, one_line
-from bestpolicy.samples import Draws, Episodes, Pulls, Tally, answer_ends
+from bestpolicy.samples import Draws, Episodes, Tally, answer_ends
 from bestpolicy.simulators import ForwardModel, GenerativeModel, Model
 from bestpolicy.simulators.calls import Calls, Paused, recording
 from bestpolicy.study import Query, Study
@@ -48,7 +48,7 @@ class Record:
     @classmethod
     def of(cls, study: Study, query: Query, until: float | None = None) -> Record:
         """Return the record of a query of a study."""
-        if study.calls_file is None or not isinstance(query.wanted, Pulls):  # others begin anew, as they were
+        if study.calls_file is None or isinstance(query.wanted, Draws):  # these begin anew, as they were
             return cls(until=until)
         path, root = study.calls_file
         digest = sha256(f"{root} {query.seed} {query.index} {query.attempt} ".encode())

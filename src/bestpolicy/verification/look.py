@@ -450,11 +450,15 @@ class Look:
                 break
             before, rows, paid = choice, self.seen[chosen], np.where(going, gains[chosen], floor)
             values, settled = process.spread(np.maximum(best[process.live], floor)), False
-            for _ in range(_SWEEPS // 60):
+            # Where nobody stops and no end comes early, values that move alike differ from the limit by one number.
+            alike = process.is_level and process.step < 1 and bool(going.all())
+            for _ in range(_SWEEPS // 60 if alike or len(chosen) > _SMALL else 0):
                 following = process.spread(paid + process.step * going * (rows @ values))
-                moved = following - values
-                values, settled = following, bool(np.ptp(moved[process.live]) <= scale)
+                moved = (following - values)[process.live]
+                settled = bool((np.ptp(moved) if alike else np.abs(moved).max()) <= scale)
+                values = following
                 if settled:
+                    values = values + alike * process.step / max(1 - process.step, EPS) * float(moved.mean())
                     break
             if not settled and len(chosen) <= _SMALL:
                 system = np.eye(len(chosen)) - process.step * going[:, None] * rows[:, process.live].toarray()
