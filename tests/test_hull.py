@@ -393,8 +393,15 @@ def test_epsilon_grows_with_the_misfit(saved):
     assert len(ORDERS) == result.policy.problem.actions
 
 
-def test_pages_say_that_they_are_about_listed_states(saved):
+def test_pages_say_what_a_claim_rests_on_and_show_the_policy(saved):
     folder, result = saved
     for source in (result, folder / "run.db", folder / "certificate.json"):
-        with pytest.raises(bp.InvalidInput, match="pages are about states that are listed"):
-            bp.report.report_page(source)
+        page = bp.report.report_page(source)
+        assert "if the features fit; with an interpolation error of up to ζ" in page
+        assert "Every look at the data" in page or source == folder / "certificate.json"
+        shown = source is result  # the problem has functions, which are in no file
+        assert ("The policy and its values" in page) is shown
+        assert ("optimal value at most" in page) is shown
+        assert ("functions of yours are in no file" in page) is not shown
+    with pytest.raises(bp.InvalidInput, match="for states that are listed"):
+        bp.report.report_page(result, grid=(1, 2))

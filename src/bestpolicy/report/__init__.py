@@ -36,6 +36,7 @@ from bestpolicy.report.figures.states import Grid, design_figure, gaps_figure, g
 from bestpolicy.report.layout import find_chart
 from bestpolicy.report.page import render
 from bestpolicy.report.study_part import study_part
+from bestpolicy.report.unlisted_part import unlisted_part
 from bestpolicy.study import Result
 from bestpolicy.verification.reading import read_text
 
@@ -151,6 +152,10 @@ def describe_study(
 ) -> dict[str, Any]:
     """Return what a page says of a study, ready for `page.render`."""
     of_type("bounds", bounds, bool)
+    if account.unlisted is not None:
+        if model is not None or grid is not None:
+            raise InvalidInput("model and grid are for states that are listed. Leave them out.")
+        return unlisted_part(account, account.unlisted)
     if model is not None:
         of_type("model", model, LinearMDP)
     if model is not None and model.problem.fingerprint != account.problem.fingerprint:

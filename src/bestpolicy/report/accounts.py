@@ -18,6 +18,7 @@ from bestpolicy.mdp import LinearMDP
 from bestpolicy.pictures.labels import Labels
 from bestpolicy.problem import Problem
 from bestpolicy.problem.units import Units
+from bestpolicy.report.unlisted import Unlisted
 from bestpolicy.samples import Tally
 from bestpolicy.study import FeatureResult, Outcome, Result
 from bestpolicy.study.forecast import Outlook, stored_outlook
@@ -69,6 +70,8 @@ class Account:
     seconds : float, optional
     linearity : Linearity, optional
         What was tested of the features.
+    unlisted : Unlisted, optional
+        The problem, if nobody lists its states; `problem`, `policy` and `tally` are None then.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Account:
     created: str = ""
     seconds: float | None = None
     linearity: Linearity | None = None
+    unlisted: Unlisted | None = None
 
     @property
     def forecast(self) -> float | None:
@@ -121,15 +125,7 @@ class Account:
     @property
     def subject(self) -> str:
         """What the study is about: its model, its environment, or else its own name."""
-        return self.model or self.labels.environment or self.name
-
-
-def _require_listed(listed: bool) -> None:
-    if not listed:
-        raise InvalidInput(
-            "pages are about states that are listed. Of others print the result, verify its certificate, or draw "
-            "result.policy(states) and result.values(states) yourself."
-        )
+        return self.model or (self.labels.environment if self.unlisted is None else "") or self.name
 
 
 def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account:
@@ -137,10 +133,15 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
     with Store(path) as store:
         record = store.read(store.find(name))
         attempts = store.attempts(record.fingerprint)
-    _require_listed(record.is_listed)
-    problem, trace, own = record.problem, record.trace, record.own_data
-    parts = [tally for _, _, tally in record.told()]
-    result = record.result or {}
+    result, trace = record.result or {}, record.trace
+    unlisted: Unlisted | None = None
+    problem: Any = None
+    parts, own = list[Tally](), record.own_data
+    if record.is_listed:
+        problem, parts = record.problem, [tally for _, _, tally in record.told()]
+    else:
+        vectors = trace[-1].policy if trace else None
+        unlisted = Unlisted.described(record.description, vectors, record.settings.units, result)
     last = record.checks[-1] if record.checks else {}
     known = last.get("epsilon")
     outcome = str(result.get("outcome", Outcome.RUNNING))
@@ -149,34 +150,41 @@ def from_store(path: str | os.PathLike[str], name: str | None = None) -> Account
         problem=problem,
         settings=record.settings,
         samples=record.samples,
-        rounds=record.samples // problem.stages,
+        rounds=record.samples // (1 if problem is None else problem.stages),
         certified=bool(result.get("certified", False)),
         epsilon=inf if known is None else float(known),
         outcome=outcome,
         rule=str(last.get("rule", "")),
         checks=record.checks,
-        policy=trace[-1].policy if trace else None,
+        policy=trace[-1].policy if trace and unlisted is None else None,
         tally=_total([*parts, *([] if own is None else [own])]),
         versions=record.versions,
-        outlook=None if outcome in _ENDS else stored_outlook(record.settings, problem, trace),
+        outlook=None if outcome in _ENDS or problem is None else stored_outlook(record.settings, problem, trace),
         attempts=attempts,
         warnings=record.settings.doubts,
         source=os.fspath(path),
         created=record.created,
         seconds=result.get("seconds"),
         linearity=Linearity.from_dict(result["linearity"]) if "linearity" in result else None,
+        unlisted=unlisted,
     )
 
 
 def from_result(result: Result, model: str = "") -> Account:
     """Take a result from memory."""
-    _require_listed(not isinstance(result, FeatureResult))
     origin = result.origin
     if origin is None:
         raise InvalidInput("this result does not say where it comes from, so there is nothing to report on it.")
     last = result.checks[-1] if result.checks else None
-    tally = origin.measured()
-    if tally is None and last is not None and last.proof is not None:
+    unlisted: Unlisted | None = None
+    if isinstance(result, FeatureResult):
+        own, vectors = result.policy.problem, None if last is None else last.policy
+        told = Unlisted.described(
+            own.description | {"functions": {"": True}}, vectors, origin.settings.units, result.to_dict()
+        )
+        unlisted = replace(told, problem=own)
+    tally = None if unlisted is not None else origin.measured()
+    if unlisted is None and tally is None and last is not None and last.proof is not None:
         tally = last.proof.tally
     return Account(
         name="",
@@ -189,7 +197,7 @@ def from_result(result: Result, model: str = "") -> Account:
         outcome=str(result.outcome),
         rule=result.rule,
         checks=[check.to_dict() for check in result.checks],
-        policy=None if last is None else last.policy,
+        policy=None if last is None or unlisted is not None else last.policy,
         tally=tally,
         versions=versions(),
         outlook=result.outlook,
@@ -198,6 +206,7 @@ def from_result(result: Result, model: str = "") -> Account:
         source="" if origin.store is None else os.fspath(origin.store),
         seconds=result.seconds,
         linearity=result.linearity,
+        unlisted=unlisted,
     )
 
 
@@ -206,16 +215,27 @@ def from_certificate(text: str, path: str) -> Account:
     document = parse(text)
     verification = verify_text(text)
     claim, run, stated = document.child("claim"), document.child("run"), document.child("problem")
-    _require_listed(not stated.has("description"))
-    features = stated.array("features", "f", (None, None, None))
-    problem = Problem(
-        features,
-        mask=stated.array("mask", "b", features.shape[:2]) if stated.has("mask") else None,
-        discount=stated.fields["discount"],
-        horizon=stated.fields["horizon"],
-    )
     if not verification.valid:
         raise InvalidInput(f"{path} is {verification} No page is made of a certificate that does not hold.")
+    problem: Any = None
+    if not stated.has("description"):
+        features = stated.array("features", "f", (None, None, None))
+        problem = Problem(
+            features,
+            mask=stated.array("mask", "b", features.shape[:2]) if stated.has("mask") else None,
+            discount=stated.fields["discount"],
+            horizon=stated.fields["horizon"],
+        )
+    units = Units(
+        claim.number("reward_scale", 1e-300, 1e300),
+        claim.number("reward_offset", -1e300, 1e300),
+        reward_bias=claim.number("reward_bias", 0.0, 1e300) if claim.has("reward_bias") else 0.0,
+        **_names(stated.fields.get("labels")),
+    )
+    unlisted: Unlisted | None = None
+    if problem is None:
+        described: Any = stated.child("description").fields
+        unlisted = Unlisted.described(described, claim.array("vectors", "f", (2, None, None)), units, {})
     return Account(
         name="",
         problem=problem,
@@ -225,12 +245,7 @@ def from_certificate(text: str, path: str) -> Account:
             run.text("algorithm"),
             run.child("parameters").fields,
             run.whole("seed", 0, 10**30),
-            units=Units(
-                claim.number("reward_scale", 1e-300, 1e300),
-                claim.number("reward_offset", -1e300, 1e300),
-                reward_bias=claim.number("reward_bias", 0.0, 1e300) if claim.has("reward_bias") else 0.0,
-                **_names(stated.fields.get("labels")),
-            ),
+            units=units,
         ),
         samples=verification.samples,
         rounds=run.whole("rounds", 0),
@@ -239,13 +254,14 @@ def from_certificate(text: str, path: str) -> Account:
         outcome=str(Outcome.CERTIFIED) if verification.missed_epsilon is None else "ended early",
         rule=verification.rule,
         checks=[],
-        policy=claim.array("policy", "i", (problem.stages, problem.states)),
-        tally=_certificate_tally(document, problem),
+        policy=None if problem is None else claim.array("policy", "i", (problem.stages, problem.states)),
+        tally=None if problem is None else _certificate_tally(document, problem),
         versions={str(key): str(value) for key, value in run.child("versions").fields.items()},
         attempts=verification.attempts,
         warnings=tuple(run.texts("warnings")),
         source=path,
         verification=verification,
+        unlisted=unlisted,
     )
 
 

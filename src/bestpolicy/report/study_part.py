@@ -85,9 +85,9 @@ def study_part(
         "pictures": _pictures(account, estimates, lower_bound, chart),
         "policy": None if policy is None else policy_table(account.problem, policy, estimates, labels),
         "as_of": "" if account.certified or not account.checks else words.count(account.checks[-1]["samples"]),
-        "checks": _checks(account),
+        "checks": checks_table(account),
         "assumptions": _assumptions(account, mdp),
-        "commands": _commands(account),
+        "commands": commands(account),
         "versions": account.versions,
         "verification": account.verification,
     }
@@ -141,7 +141,7 @@ def _facts(
 def _pictures(
     account: Account, estimates: Estimates | None, lower_bound: float | None, chart: Chart | None
 ) -> list[Picture]:
-    pictures = [_progress(account, lower_bound)]
+    pictures = [progress_picture(account, lower_bound)]
     if chart is not None and account.policy is not None:
         pictures.append(_on_the_chart(account, _drawn(account, estimates), chart))
     if estimates is not None:
@@ -153,7 +153,8 @@ def _pictures(
     return [picture for picture in pictures if picture is not None]
 
 
-def _progress(account: Account, lower_bound: float | None) -> Picture | None:
+def progress_picture(account: Account, lower_bound: float | None) -> Picture | None:
+    """How the certificate was reached; None if there is nothing to see of it."""
     drawn = [check for check in account.checks if check["statistic"]]
     if len(drawn) < (2 if account.finished else 1):  # one point shows nothing of how it was reached
         return None
@@ -257,7 +258,8 @@ def _design(estimates: Estimates, labels: Labels) -> Picture:
     )
 
 
-def _checks(account: Account) -> dict[str, Any]:
+def checks_table(account: Account) -> dict[str, Any]:
+    """Every look at the data, for the page."""
     columns = [(name, "number") for name in ("calls", "statistic", "threshold", "certified ε", "gap")]
     return {
         "columns": [*columns, ("statement", "")],
@@ -307,27 +309,27 @@ def _assumptions(account: Account, mdp: LinearMDP | None) -> list[tuple[str, str
     return checked + trusted
 
 
-def _commands(account: Account) -> list[tuple[str, str]]:
+def commands(account: Account) -> list[tuple[str, str]]:
     """(what for, command) to check and to repeat the run."""
     settings, source = account.settings, shlex.quote(account.source)
     name = f" --name {shlex.quote(account.name)}" if account.name else ""
     check = "Check it, with code that shares nothing with the run"
-    commands = []
+    found = []
     if account.verification is not None:
-        commands = [(check.replace("it", "the certificate", 1), f"bestpolicy verify {source}")]
+        found = [(check.replace("it", "the certificate", 1), f"bestpolicy verify {source}")]
     elif account.epsilon < inf and _writes_certificates(settings.algorithm):
         make, how = "Write a certificate, in Python", 'result.save("certificate.json")'
         if account.source and account.model:
             make = "Write a certificate from the stored samples"
             how = f"bestpolicy resume {source}{name} --certificate certificate.json"
-        commands = [(make, how), (check, "bestpolicy verify certificate.json")]
+        found = [(make, how), (check, "bestpolicy verify certificate.json")]
     if account.source and account.verification is None and not account.finished:
-        commands.insert(0, ("Go on with the run", _resume(account)))
+        found.insert(0, ("Go on with the run", _resume(account)))
     typed = bool(account.model) and not isinstance(settings.start, tuple)
     again = "Repeat the run" + ("" if typed else ", in Python") + ": the same seed gives the same answer"
     if len({limit for _, limit in settings.budgets}) > 1:
         again += " (up to the budget, which has changed on the way)"
-    return [*commands, (again, _identify(account) if typed else _identify_in_python(settings))]
+    return [*found, (again, _identify(account) if typed else _identify_in_python(settings))]
 
 
 def _identify(account: Account) -> str:
@@ -370,6 +372,8 @@ def _resume(account: Account) -> str:
         budget = max(2 * account.samples, int(float(f"{1.5 * (account.forecast or 0):.2g}")))
     if not account.model:
         more = f", max_samples={budget}" * (budget > 0)
+        if account.unlisted is not None and account.unlisted.problem is None:
+            more += ", problem=problem"
         return f"bestpolicy.drive(bestpolicy.Study.resume({account.source!r}, {account.name!r}{more}), simulator)"
     more = f" --max-samples {budget}" * (budget > 0)
     return f"bestpolicy resume {shlex.quote(account.source)} --name {shlex.quote(account.name)}{more}"

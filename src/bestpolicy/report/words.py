@@ -10,7 +10,7 @@ from bestpolicy.comparison import Summary
 from bestpolicy.report.accounts import Account
 from bestpolicy.study import Outcome
 from bestpolicy.study.forecast import Outlook
-from bestpolicy.study.result import gave_up, percent, quality
+from bestpolicy.study.result import gave_up, percent, provided, quality
 
 _WHY = {
     Outcome.BUDGET: "The budget of simulator calls is spent.",
@@ -49,6 +49,8 @@ def headline(account: Account, lower_bound: float | None = None) -> str:
         return "Every policy is optimal: no state has two distinct actions."
     sure = percent(account.settings.delta)
     promise = f"{quality(account.epsilon)} {account.settings.where} with probability at least {sure}"
+    if account.unlisted is not None:
+        promise += f",{provided(account.epsilon, account.unlisted.per_misfit)}"
     if account.outcome == Outcome.DOUBT or (account.verification is not None and account.verification.in_doubt):
         return f"In doubt: the features do not fit, so that nothing is certified of this policy, after {calls}."
     if account.warnings:

@@ -222,6 +222,13 @@ class Record:
         return self
 
     @property
+    def description(self) -> dict[str, Any]:
+        """What the file holds of a problem whose states nobody lists: all but functions."""
+        with damage("the problem"):
+            found: dict[str, Any] = json.loads(self._rows["problem"][0].removeprefix(MARK))
+            return found
+
+    @property
     def is_listed(self) -> bool:
         """Whether the states of its problem are listed."""
         return not self._rows["problem"][0].startswith(MARK)
