@@ -23,7 +23,8 @@ FEW_LOOKS = {name: bp.algorithms.make_algorithm(name, {"check_ratio": 1.5}) for 
 
 def asked(name, epsilon):  # who follows policies does so from state 0
     start = 0 if name in FEW_LOOKS else None
-    return {"epsilon": epsilon, "delta": 0.1, "algorithm": FEW_LOOKS.get(name, name), "seed": 3, "start": start}
+    how = {"epsilon": epsilon, "delta": 0.1, "algorithm": FEW_LOOKS.get(name, name), "seed": 3, "start": start}
+    return how | {"linearity": 0.05 if name == "tight" else 0}
 """
 RUN = (
     """
