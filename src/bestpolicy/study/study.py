@@ -918,7 +918,8 @@ def settings_of(
 ) -> tuple[Settings, Algorithm]:
     """Return the settings of a study, checked, and its algorithm; the parameters are those of `Study`."""
     found, why = choose_algorithm(algorithm, problem, own_data=own_data, start=start is not None)
-    testable = found.about.sampling == "pairs" and not problem.is_tabular
+    # Those for tables learn nothing from features, so these cannot mislead them.
+    testable = found.about.sampling == "pairs" and found.about.features != "tabular" and not problem.is_tabular
     tested = SHARE if linearity is None else number("linearity", linearity, least=0, below=1)
     if start is None and found.about.sampling == "episodes":
         start = RESET
