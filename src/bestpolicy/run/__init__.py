@@ -4,6 +4,6 @@ from bestpolicy.run.audit import Audit, audit
 from bestpolicy.run.estimate import CostEstimate, estimate
 from bestpolicy.run.identify import drive, identify
 from bestpolicy.run.misfit import misfit
-from bestpolicy.study.misfit import Misfit
+from bestpolicy.study.misfit import FeatureMisfit
 
-__all__ = ["Audit", "CostEstimate", "Misfit", "audit", "drive", "estimate", "identify", "misfit"]
+__all__ = ["Audit", "CostEstimate", "FeatureMisfit", "audit", "drive", "estimate", "identify", "misfit"]

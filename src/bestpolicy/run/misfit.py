@@ -31,7 +31,7 @@ from bestpolicy.simulators import FeatureSimulator
 from bestpolicy.stopping.hull import value_ranges
 from bestpolicy.study import Study
 from bestpolicy.study.feature_result import FeatureResult
-from bestpolicy.study.misfit import Misfit
+from bestpolicy.study.misfit import FeatureMisfit
 
 _SCREENED, _CONFIRMED = 32, 2000  # samples of a pair: of all, and of the worst
 _WORST = 8  # pairs that are confirmed, for each of the two functions
@@ -51,7 +51,7 @@ def misfit(
     *,
     delta: float = 0.05,
     seed: int = 0,
-) -> Misfit:
+) -> FeatureMisfit:
     """Test the features of a result at states, with every allowed action: how wrong is interpolation there?
 
     It needs a feature map with anchors (or nodes that `step_from` simulates) and a simulator whose `step` uses `rng`
@@ -95,7 +95,7 @@ def examine(study: Study, simulator: Any) -> None:
     study.know_fit(why)
 
 
-def _within(result: FeatureResult, simulator: FeatureSimulator, calls: int, most: int) -> Misfit:
+def _within(result: FeatureResult, simulator: FeatureSimulator, calls: int, most: int) -> FeatureMisfit:
     """Test with so many calls, half of them for screening, or with `most` of them where more must follow."""
     rng = np.random.default_rng(np.random.SeedSequence(result.seed, spawn_key=(_STREAM,)))
     problem = result.policy.problem
@@ -113,7 +113,7 @@ def _within(result: FeatureResult, simulator: FeatureSimulator, calls: int, most
     seed = int(rng.integers(2**62))
     sizes = few, confirmed, worst
     found = _tested(result, simulator, states[chosen], actions[chosen], sizes, LEVEL, seed, most - walked)
-    return Misfit(**vars(found) | {"calls": found.calls + walked})
+    return FeatureMisfit(**vars(found) | {"calls": found.calls + walked})
 
 
 def _visited(
@@ -153,7 +153,7 @@ def _tested(
     delta: float,
     seed: int,
     calls: int = 0,
-) -> Misfit:
+) -> FeatureMisfit:
     """Screen pairs, and confirm the worst of them; further, up to so many calls, if what counts is not shown."""
     few, many, most = sizes
     tester = Differences(result, simulator)
@@ -187,7 +187,7 @@ def _tested(
     epsilon_at = result.epsilon_at
     if epsilon_at(shown) > 2 * result.epsilon:
         at = at_shown
-    return Misfit(
+    return FeatureMisfit(
         zeta,
         width,
         states[at],

@@ -14,7 +14,7 @@ from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FeatureProblem
 from bestpolicy.problem.feature_policy import FeaturePolicy
 from bestpolicy.stopping.hull import bracket, per_misfit
-from bestpolicy.study.misfit import Misfit
+from bestpolicy.study.misfit import FeatureMisfit
 from bestpolicy.study.result import Result, at_most
 
 
@@ -26,14 +26,14 @@ class FeatureResult(Result):
     ----------
     policy : FeaturePolicy
         ``result.policy(states)`` returns actions (n,).
-    misfit : Misfit, optional
+    misfit : FeatureMisfit, optional
         What the run found of the fit of its features, on which all that is certified rests; None if it did not test it.
     untested : str
         Why not, if it was to.
     """
 
     policy: FeaturePolicy  # type: ignore[assignment]
-    misfit: Misfit | None = None
+    misfit: FeatureMisfit | None = None
     untested: str = ""
 
     @property

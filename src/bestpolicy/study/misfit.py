@@ -20,7 +20,7 @@ from bestpolicy.verification.claim import MISFIT
 
 
 @dataclass(frozen=True, eq=False)
-class Misfit:
+class FeatureMisfit:
     """The largest interpolation error that was found, in your units of reward.
 
     Attributes
@@ -88,7 +88,7 @@ class Misfit:
         return dict(vars(self)) | {"state": np.asarray(self.state).tolist(), "in_doubt": self.in_doubt}
 
     @classmethod
-    def from_dict(cls, known: dict[str, Any]) -> Misfit:
+    def from_dict(cls, known: dict[str, Any]) -> FeatureMisfit:
         """Read what `to_dict` wrote."""
         numbers = {name: value for name, value in known.items() if name != "in_doubt"}
         return cls(**numbers | {"state": np.array(known["state"], np.float64)})

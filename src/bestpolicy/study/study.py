@@ -60,7 +60,7 @@ from bestpolicy.study.feature_result import FeatureResult
 from bestpolicy.study.forecast import Outlook, Pace, in_time, outlook
 from bestpolicy.study.journal import Asked, Record, answered, damage, pack, rows_of_checks, tally_to_bytes
 from bestpolicy.study.linearity import SHARE, Linearity, LinearityTest
-from bestpolicy.study.misfit import Misfit
+from bestpolicy.study.misfit import FeatureMisfit
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
 from bestpolicy.study.queries import FIRST_OF_TEST, Batch, Query, check_tally
@@ -214,7 +214,7 @@ class Study:
         self._linearity = LinearityTest(problem, settings, [])
         self._tested_alone: int | None = None  # rounds of the test since the algorithm was done
         self._known_linearity: Linearity | None = None  # of a study that had ended
-        self._fit: Misfit | str | None = None  # of a feature map, or why it was not tested
+        self._fit: FeatureMisfit | str | None = None  # of a feature map, or why it was not tested
 
     def _start(
         self, own_data: Tally | None, store: str | PathLike[str] | None = None, largest_batch: float | None = None
@@ -339,7 +339,7 @@ class Study:
         if isinstance(self.problem, FeatureProblem):
             with damage("what was found of the features"):
                 known = record.result.get("misfit")
-                self._fit = record.result.get("untested") if known is None else Misfit.from_dict(known)
+                self._fit = record.result.get("untested") if known is None else FeatureMisfit.from_dict(known)
 
     def _out_of_time(self, record: Record, store: str) -> Study:
         """Be over before anything could go on: what is stored stays as it is."""
@@ -470,7 +470,7 @@ class Study:
         """Whether the feature map was tested, or could not be."""
         return self._fit is not None
 
-    def know_fit(self, found: Misfit | str) -> None:
+    def know_fit(self, found: FeatureMisfit | str) -> None:
         """Take what was found of a feature map after a certificate, or why it was not tested, also into the file.
 
         If the features do not fit then the outcome becomes "in doubt".
@@ -480,7 +480,7 @@ class Study:
                 number = reader.find(self.name)
                 self._file = StudyFile.open(self._store, number, reader.read(number))
         self._fit = found
-        if isinstance(found, Misfit):
+        if isinstance(found, FeatureMisfit):
             self.samples += found.calls
             if found.in_doubt:
                 self.warn(found.sentence)
@@ -690,7 +690,7 @@ class Study:
     @property
     def _fit_in_words(self) -> str:
         """What was found of the fit of a feature map; a warning says it if that is in doubt."""
-        if isinstance(self._fit, Misfit):
+        if isinstance(self._fit, FeatureMisfit):
             return "" if self._fit.in_doubt else f" {self._fit.sentence}"
         return f" Whether they fit was not tested{f': {self._fit}' if self._fit else ''}."
 
