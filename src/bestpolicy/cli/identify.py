@@ -29,10 +29,10 @@ from bestpolicy.run.identify import CALLS_PER_QUERY as OWN_CALLS_PER_QUERY
 from bestpolicy.run.identify import LARGEST_BATCH
 from bestpolicy.simulators import ExactSimulator, Model
 from bestpolicy.study import Outcome, Result, Study
+from bestpolicy.study.checked import start_distribution
 from bestpolicy.study.patience import until
 from bestpolicy.study.result import FINAL, at_most
 from bestpolicy.study.settings import absolute_epsilon
-from bestpolicy.study.study import start_distribution
 
 CALLS_PER_QUERY = 10**6
 _NAME = "study"

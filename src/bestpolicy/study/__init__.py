@@ -1,9 +1,9 @@
 """One run and its file: what is asked, told, decided and found.
 
-`study` owns the loop's state, `settings` are what it was asked, `queries` cuts requests into what workers answer,
-`result` says what came out, `forecast` how long it will take, `patience` keeps deadlines; `store`, `journal`, `past`
-and `database` are the file that it survives in, `again` goes on with it, `migration` reads older ones, `listing` says
-what is in one; `linearity` tests the features meanwhile.
+`study` owns the loop's state, `settings` are what it was asked, `checked` sees that they make sense, `queries` cuts
+requests into what workers answer, `result` says what came out, `forecast` how long it will take, `patience` keeps
+deadlines; `store`, `journal`, `past` and `database` are the file that it survives in, `again` goes on with it,
+`migration` reads older ones, `listing` says what is in one; `linearity` tests the features meanwhile.
 """
 
 from bestpolicy.study.feature_result import FeatureResult

@@ -12,10 +12,11 @@ from bestpolicy.algorithms import ALGORITHMS, choose_algorithm, make_algorithm
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import FeatureProblem, Problem
 from bestpolicy.samples import Tally
+from bestpolicy.study.checked import settings_of
 from bestpolicy.study.journal import Record, tally_to_bytes
 from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import Store
-from bestpolicy.study.study import Study, settings_of
+from bestpolicy.study.study import Study
 
 
 def resume_same(

@@ -18,7 +18,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -32,14 +31,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy._numerics.inputs import file_path, number, of_type, whole, word
+from bestpolicy._numerics.inputs import file_path, of_type, whole, word
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import (
     ALGORITHMS,
     Algorithm,
     Choice,
-    choose_algorithm,
     find_algorithm,
     is_default,
     make_algorithm,
@@ -56,16 +53,17 @@ from bestpolicy.samples import Pulls, Tally, Wanted
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.hull import per_misfit
 from bestpolicy.stopping.rule import Proof
+from bestpolicy.study.checked import require_problem, settings_of, start_distribution, too_many
 from bestpolicy.study.feature_result import FeatureResult
 from bestpolicy.study.forecast import Outlook, Pace, in_time, outlook
 from bestpolicy.study.journal import Asked, Record, answered, damage, pack, rows_of_checks, tally_to_bytes
-from bestpolicy.study.linearity import SHARE, Linearity, LinearityTest
+from bestpolicy.study.linearity import Linearity, LinearityTest
 from bestpolicy.study.misfit import FeatureMisfit
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
 from bestpolicy.study.queries import FIRST_OF_TEST, Batch, Query, check_tally
 from bestpolicy.study.result import FINAL, Outcome, Result, at_least, explain, so_far
-from bestpolicy.study.settings import RESET, Settings, asked
+from bestpolicy.study.settings import Settings
 from bestpolicy.study.store import Store, StudyFile, count_attempts
 
 _MOST_QUERIES = 10**6  # that one request may be split into
@@ -142,7 +140,7 @@ class Study:
             raise InvalidInput(_replaced(gone))
         if own_data is not None and not isinstance(own_data, Tally):
             raise InvalidInput(f"own_data must be a Tally (see Tally.from_samples). Got {own_data!r} instead.")
-        _require_problem(problem)
+        require_problem(problem)
         if units is not None:
             of_type("units", units, Units)
         if origin is not None:
@@ -817,7 +815,7 @@ class Study:
         if not self._replaying and self.settings.budgets[-1][1] != limit:
             self._change(budgets=(*self.settings.budgets, (self._asked, limit)))
         if self._asked == 0 and wanted.total > self._largest_batch:
-            raise InvalidInput(_too_many(wanted.total, self.algorithm.name, self.problem))
+            raise InvalidInput(too_many(wanted.total, self.algorithm.name, self.problem))
         if wanted.total // (self.settings.calls_per_query or wanted.total) > _MOST_QUERIES:
             raise InvalidInput(
                 f"calls_per_query must be larger: {self.settings.calls_per_query} would make more than "
@@ -901,134 +899,8 @@ class Study:
         self.checks.append(replace(check, policy=policy, epsilon=epsilon, gap=gap, value_floor=floor))
 
 
-def settings_of(
-    problem: Problem,
-    *,
-    epsilon: float | str,
-    delta: float,
-    algorithm: str | Algorithm | Choice | None,
-    seed: int | None,
-    max_samples: int | None,
-    calls_per_query: int | None,
-    units: Units | None = None,
-    origin: dict[str, str] | None = None,
-    start: Any = None,
-    own_data: bool = False,
-    linearity: float | None = None,
-) -> tuple[Settings, Algorithm]:
-    """Return the settings of a study, checked, and its algorithm; the parameters are those of `Study`."""
-    found, why = choose_algorithm(algorithm, problem, own_data=own_data, start=start is not None)
-    # Those for tables learn nothing from features, so these cannot mislead them.
-    testable = found.about.sampling == "pairs" and found.about.features != "tabular" and not problem.is_tabular
-    tested = SHARE if linearity is None else number("linearity", linearity, least=0, below=1)
-    if start is None and found.about.sampling == "episodes":
-        start = RESET
-    most, share = asked(epsilon, problem, units or Units())
-    able = problem.is_tabular and getattr(found, "takes_share", False)
-    if share and (not able or (units or Units()).reward_bias):
-        raise InvalidInput(
-            f"epsilon={epsilon!r}, a share of V*, is for tables, with algorithm 'sharp' and rewards that are not "
-            "truncated. Give a number, or '5%' (of the range that values can take)."
-        )
-    settings = Settings(
-        most,
-        delta,
-        found.name,
-        parameters_of(found),
-        secrets.randbits(63) if seed is None else seed,
-        max_samples,
-        calls_per_query,
-        units or Units(),
-        origin or {},
-        start=start,
-        chosen=why,
-        share=share,
-        truncation_loss=(units or Units()).truncation_loss(problem),
-        linearity=tested if testable else 0.0,
-    )
-    _require_room(settings)
-    _require_start(problem, settings, found)
-    _require_ends(problem, settings.units)
-    return settings, found
-
-
-def start_distribution(problem: Problem, settings: Settings) -> FloatArray | None:
-    """Return the distribution over states that a claim is about; None if it is about every state."""
-    if settings.start is None or isinstance(settings.start, str):
-        return None
-    if isinstance(settings.start, tuple):
-        return np.array(settings.start)
-    single = np.zeros(problem.states)
-    single[settings.start] = 1.0
-    return single
-
-
-def _require_start(problem: Problem, settings: Settings, algorithm: Algorithm) -> None:
-    start = settings.start
-    if start is None:
-        return
-    if not getattr(algorithm, "takes_start", False) and algorithm.about.sampling == "pairs":
-        raise InvalidInput(
-            f"start is not for algorithm {algorithm.name!r}, whose claims are about every state. Leave it out, or use "
-            "'sharp' (for problems whose pairs share no features) or, if the simulator can only be reset and stepped, "
-            "'forward'."
-        )
-    if isinstance(start, str) or isinstance(problem, FeatureProblem):
-        return
-    if (len(start) != problem.states) if isinstance(start, tuple) else (start >= problem.states):
-        raise InvalidInput(
-            f"start must be one of the states 0 to {problem.states - 1}, or a distribution over them. Got "
-            f"{f'{len(start)} numbers' if isinstance(start, tuple) else start} instead."
-        )
-
-
-def _require_room(settings: Settings) -> None:
-    """Raise InvalidInput if truncated rewards may cost all that is asked."""
-    lost = settings.truncation_loss
-    if lost and not settings.asked_epsilon > lost:
-        raise InvalidInput(
-            f"epsilon must be larger than {lost:g}, which is what truncating rewards to "
-            f"[{settings.units.reward_range[0]:g}, {settings.units.reward_range[1]:g}] may cost. Got "
-            f"{settings.asked_epsilon:g} instead; truncate less (a wider range has a smaller bias)."
-        )
-
-
-def _require_ends(problem: Problem, units: Units) -> None:
-    """Raise InvalidInput if the ends of a problem pay anything in the user's units of reward."""
-    if isinstance(problem, FeatureProblem):
-        return
-    pays = units.reward_offset + units.reward_scale * problem.end_reward
-    if len(problem.ends) and units.reward_range != (0.0, 1.0) and abs(pays) > 1e-9 * units.reward_scale:
-        raise InvalidInput(
-            f"the ends of the problem would pay {pays:g} at each step in these units of reward, not 0. Give "
-            "problem.in_units(units)."
-        )
-
-
-def _too_many(calls: int, algorithm: str, problem: Problem) -> str:
-    """Say what a plan would cost, and what to do instead."""
-    if isinstance(problem, FeatureProblem):
-        better = []
-    else:
-        better = [
-            name for name in ("sharp", "tight") if name != algorithm and not ALGORITHMS[name]().unsuitable(problem)
-        ]
-    others = " or ".join(f"algorithm={name!r}" for name in better)
-    hint = f"Try {others}, which begin with few; or ask" if others else "Ask"
-    return (
-        f"algorithm {algorithm!r} would begin with {calls:.2g} calls of your simulator: {calls / 86.4e6:.2g} days, if "
-        f"a call takes a millisecond. {hint} for a larger epsilon. If you mean it, give max_samples= (a budget), or "
-        "largest_batch=math.inf."
-    )
-
-
 def _settings_row(settings: Settings) -> tuple[str, bytes]:
     return "settings", json.dumps(settings.to_dict()).encode()
-
-
-def _require_problem(problem: Any) -> None:
-    if not isinstance(problem, Problem | FeatureProblem):
-        raise InvalidInput(f"problem must be a Problem. Got {type(problem).__name__} instead.")
 
 
 def _replaced(gone: dict[str, Any]) -> str:
