@@ -244,10 +244,13 @@ def test_the_constants_are_the_same():
     np.testing.assert_allclose(checker.planned_bets(3.0, *expected), planned_bets(3.0, *expected), rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["near tie", "river", "jackpot", "episodes", "trapdoor in episodes"])
+@pytest.mark.parametrize(
+    "name",
+    ["near tie", pytest.param("river", marks=pytest.mark.study), "jackpot", "episodes", "trapdoor in episodes"],
+)
 def test_a_fixed_lag_is_seldom_wrong(name):
     """Given the lag, fresh samples make the checker's bound smaller than the loss with probability δ at most."""
-    problem, rng, wrong, runs = HOSTILE[name](), np.random.default_rng(5), 0, 60
+    problem, rng, wrong, runs = HOSTILE[name](), np.random.default_rng(5), 0, 30
     policy = bad_policy(problem)
     lag = make_lag(problem, rng, policy=policy, past=200, planned=400)
     for _ in range(runs):

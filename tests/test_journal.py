@@ -4,6 +4,9 @@ import json
 import random
 import sqlite3
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -18,14 +21,22 @@ MODEL = bp.ExactSimulator(bp.instances.load("two-state"))
 ASKED = {"epsilon": 0.2, "delta": 0.1, "algorithm": "tight", "seed": 1}
 
 
+@cache
+def _two_studies() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.db"
+        bp.identify(MODEL, **ASKED, store=path, name="whole")
+        study = bp.Study(MODEL.problem, **ASKED | {"epsilon": 0.01}, store=path, name="cut")
+        while len(study.checks) < 8:
+            for query in study.ask():
+                study.tell(query, MODEL.sample(query.pulls, query.rng()))
+        study.close()
+        return path.read_bytes()
+
+
 def two_studies(path):
     """Write a file with a study that has ended and one that has not."""
-    bp.identify(MODEL, **ASKED, store=path, name="whole")
-    study = bp.Study(MODEL.problem, **ASKED | {"epsilon": 0.01}, store=path, name="cut")
-    while len(study.checks) < 8:
-        for query in study.ask():
-            study.tell(query, MODEL.sample(query.pulls, query.rng()))
-    study.close()
+    path.write_bytes(_two_studies())
     return path
 
 

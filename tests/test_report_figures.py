@@ -276,11 +276,11 @@ def test_tick_labels():
     assert plain("a$b") == r"a\$b"
 
 
-def test_matplotlib_is_lazy_and_no_global_state_is_touched():
+def test_what_is_slow_to_load_is_lazy_and_no_global_state_is_touched():
     script = """
 import sys
 import bestpolicy as bp
-assert not {"matplotlib", "jinja2"} & set(sys.modules)
+assert not {"matplotlib", "jinja2", "scipy.optimize"} & set(sys.modules)
 figure = bp.report.scaling_figure([1, 2], [3, 4])
 import matplotlib
 def settings():  # to ask for the backend would choose one, and load pyplot for it

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import nnls
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, frozen
 from bestpolicy._numerics.reproducible import one_thread, steady
@@ -90,7 +89,7 @@ def anchors(problem: Problem) -> Extrapolation:
             hull = np.ascontiguousarray(points[corners].T)
             chosen, coefficients = corners, np.zeros((len(points), len(corners)))
             for row in np.setdiff1d(np.arange(len(points)), corners):
-                coefficients[row] = nnls(hull, points[row])[0]
+                coefficients[row] = _nearest(hull, points[row])[0]
     coefficients = np.maximum(coefficients, 0.0)
     coefficients[chosen] = np.eye(len(chosen))
     return _extrapolation(problem, chosen, coefficients / coefficients.sum(axis=1, keepdims=True))
@@ -154,6 +153,14 @@ def _pivots(points: FloatArray) -> IntArray:
     return chosen
 
 
+def _nearest(hull: FloatArray, point: FloatArray) -> tuple[FloatArray, float]:
+    """Weights ≥ 0 of the columns whose sum is nearest to the point, and how far from it that is."""
+    from scipy.optimize import nnls  # it takes as long to load as all of NumPy
+
+    weights, distance = nnls(hull, point)
+    return weights, float(distance)
+
+
 def _corners(points: FloatArray, at_most: int) -> IntArray | None:
     """Rows that are corners of the convex hull; None if there are more than `at_most`."""
     lengths = squared_norms(points)
@@ -161,7 +168,7 @@ def _corners(points: FloatArray, at_most: int) -> IntArray | None:
     hull = np.ascontiguousarray(points[corners].T)
     for row in np.setdiff1d(np.arange(len(points)), corners):
         while len(corners) <= at_most:
-            weights, distance = nnls(hull, points[row])
+            weights, distance = _nearest(hull, points[row])
             if distance <= _INSIDE:
                 break
             direction = (points[row] - hull @ weights) / distance

@@ -31,7 +31,6 @@ from math import exp, inf, nan
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.sparse.csgraph import shortest_path
 
 from bestpolicy._numerics.arrays import FloatArray
@@ -150,6 +149,8 @@ def best_shares(model: EmpiricalModel, times: Times) -> FloatArray | None:
 
     Times are rounded first: a programme with many solutions may have another one for other last bits.
     """
+    from scipy.optimize import linprog  # it takes as long to load as all of NumPy
+
     problem, size = model.problem, len(model.problem.pairs)
     rivals = times.rewards + times.transitions
     ours = times.played_rewards + times.played_transitions
