@@ -2,8 +2,9 @@
 
 Counts are drawn as multinomials from the tables, so times are those of planning and looking alone. Printed are samples
 until a loss of 5 % and of 1 % of the largest |V*| (in the problem's own units) is certified with δ = 0.05, processor
-seconds, seconds per look and per plan, peak memory, and the loss that the policy really has. With ``--user`` the same
-problems go through `bestpolicy.identify`, those of Gymnasium as `GymSimulator`, with the time that simulating takes.
+seconds, seconds per look and per plan, peak memory, the loss that the policy really has, and after which part of the
+samples what was certified first. With ``--user`` the same problems go through `bestpolicy.identify`, those of Gymnasium
+as `GymSimulator`, with the time that simulating takes.
 
 With ``--start`` the same ε is certified in every state, on average over all states as starts, and from the one state
 that the problem begins in; printed are samples and how many times fewer they are than for every state.
@@ -463,7 +464,8 @@ def main() -> None:
                 compare_starts(name, problem, percent, seeds, chosen.trace)
         return
     print(f"{'problem':14} {'%':>4} {'seed':>4} {'samples':>9} {'aim':>8} {'lags':>4} {'plans':>5} {'looks':>5} "
-          f"{'cpu s':>7} {'s/look':>7} {'s/plan':>7} {'MB':>5} {'eps/asked':>9} {'loss/asked':>10}")  # fmt: skip
+          f"{'cpu s':>7} {'s/look':>7} {'s/plan':>7} {'MB':>5} {'eps/asked':>9} {'loss/asked':>10} {'first at':>8} "
+          f"{'eps/asked':>9}")  # fmt: skip
     for name in chosen.problems:
         build, *aims = PROBLEMS[name]
         problem = build()
@@ -472,13 +474,14 @@ def main() -> None:
                 epsilon = percent / 100 * problem.largest()
                 done = run(problem, epsilon, seed, trace=chosen.trace)
                 aim = aims[0] if percent >= 5 else aims[1]
+                assert done.first is not None
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
                 cpu, per_look = done.plan_seconds + done.look_seconds, done.look_seconds / max(done.looks, 1)
                 print(
                     f"{name:14} {percent:4g} {seed:4} {done.samples:9.3g} {aim:8.2g} {done.lags:4} {done.plans:5} "
                     f"{done.looks:5} {cpu:7.2f} {per_look:7.3f} "
                     f"{done.plan_seconds / done.plans:7.3f} {memory:5.0f} {done.epsilon / epsilon:9.3f} "
-                    f"{done.loss / epsilon:10.3g}",
+                    f"{done.loss / epsilon:10.3g} {done.first[0] / done.samples:7.0%} {done.first[1] / epsilon:9.3g}",
                     flush=True,
                 )
 

@@ -28,7 +28,7 @@ from bestpolicy.verification.case import Case
 from bestpolicy.verification.reading import VERSION, digest
 from tests.journals import rewrite
 from tests.test_certificate import array, stored, verdict_on
-from tests.test_tables import HOSTILE, bad_policy, batches, make_lag, world, worst_laws
+from tests.test_tables import HOSTILE, bad_policy, batches, make_lag, trapdoor, world, worst_laws
 
 
 def case_of(problem: World) -> Case:
@@ -221,6 +221,27 @@ def test_what_a_floor_proves_is_confirmed_and_is_true_of_every_law(seed, monkeyp
         harder.append(chain.worth(template + values) > 1.01 * chain.worth(template + easy))
     assert any(harder)  # than the laws that were seen
     assert {floor for _, _, floor, _ in found} > {0.0}
+
+
+@pytest.mark.parametrize(
+    ("chance", "seed", "is_needed"), [(0.01, 2, lambda floor: floor < 0), (0.003, 5, lambda floor: floor == 0)]
+)
+def test_the_checker_needs_each_of_its_floors(chance, seed, is_needed, monkeypatch):
+    """Without a floor that the rule has used the checker would refuse what the rule says, by far more than rounding."""
+    problem, rng = trapdoor(chance), np.random.default_rng(seed)
+    lag = make_lag(problem, rng, past=300, planned=4000)
+    lag = replace(lag, shares=lag.shares * [0, 1])  # with template
+    fresh = next(fresh for units, fresh in batches(problem, lag, rng) if units == 10)
+    epsilon = look(problem.table, lag, fresh, 10).epsilon
+    assert verified(problem, lag, fresh, 10, epsilon).valid
+
+    def over(self, gains, template, floor, usual=checker.Look._over):
+        return np.inf if floor > -checker._HUGE and is_needed(floor) else usual(self, gains, template, floor)
+
+    monkeypatch.setattr(checker.Look, "_over", over)
+    found = verified(problem, lag, fresh, 10, epsilon)
+    assert not found.valid
+    assert found.recomputed_epsilon > 1.01 * epsilon
 
 
 def test_no_function_proves_too_much_where_ends_come_early(monkeypatch):

@@ -6,7 +6,8 @@ from benchmarks.sparse import garnet, riverswim, run
 
 import bestpolicy as bp
 from bestpolicy.algorithms import table_planner
-from bestpolicy.algorithms.sharp import number_of, share_of
+from bestpolicy.algorithms.protocol import Task
+from bestpolicy.algorithms.sharp import _Course, number_of, share_of
 from bestpolicy.algorithms.table_past import Past
 from bestpolicy.algorithms.table_plan import EarlyLag, plan_lag
 from bestpolicy.algorithms.table_planner import Planner
@@ -83,7 +84,17 @@ def test_no_two_lags_have_the_same_number():
     numbers = [number_of(place, early) for place in range(1, 40) for early in (False, True)]
     assert len(set(numbers)) == len(numbers)
     assert sum(share_of(number) for number in numbers) <= 1
-    assert [number_of(place, False) for place in (1, 2, 3)] == [1, 2, 3]
+    assert [number_of(place, False) for place in (1, 2, 3)] == [1, 2, 4]
+
+
+def test_a_run_that_an_older_version_began_spends_no_share_twice():
+    """There early lags had numbers 4, 5, 7, …, the third lag for the asked ε had 3."""
+    problem, rng = RIVER.problem, np.random.default_rng(0)
+    course = _Course(Task(problem, 0.1, 0.05, rng=rng))
+    course.lags, course.used = {False: 2, True: 1}, {1, 2, 4}
+    assert (course._next_number(False), course._next_number(True)) == (6, 5)
+    course.lags, course.used = {False: 3, True: 0}, {1, 2, 3}
+    assert (course._next_number(False), course._next_number(True)) == (6, 5)
 
 
 def test_a_long_run_certifies_something_early_which_verifies_and_survives(tmp_path):
@@ -92,7 +103,8 @@ def test_a_long_run_certifies_something_early_which_verifies_and_survives(tmp_pa
     whole = bp.identify(bp.ExactSimulator(RIVER), **asked)
     stated = [check for check in whole.checks if check.epsilon < np.inf]
     assert stated[0].samples < 0.3 * whole.samples
-    assert stated[0].lag >= 4  # an early one
+    assert stated[0].lag % 2 == 1  # an early one
+    assert stated[0].lag > 1
     assert all(RIVER.loss(check.policy[0]) <= check.epsilon for check in stated)
     part = bp.identify(bp.ExactSimulator(RIVER), **asked, store=store, max_samples=stated[0].samples)
     assert part.epsilon == stated[0].epsilon
@@ -118,12 +130,21 @@ def test_an_early_lag_is_one_of_samples_that_are_wanted_anyway():
     pilot = plan_lag(problem.table, past, 0.02, 0.05, rng(1))
     early = plan_lag(problem.table, past, 0.02, 0.05, rng(1), early=(0.001, np.inf))
     assert isinstance(early, EarlyLag)
-    assert (10 * early.unit <= pilot + 10).all()
+    assert 10 * early.unit.sum() <= 2 * pilot.sum() + 10 * 12  # the next pilot is there as well
     assert early.delta == 0.001
     fresh = problem.sample(10 * early.unit, rng(2))
     assert problem.loss(early.policy) <= look(problem.table, early, fresh, 10).epsilon < 10
     # What is known already is not certified again.
     assert not isinstance(plan_lag(problem.table, past, 0.02, 0.05, rng(1), early=(0.001, 0.03)), EarlyLag)
+
+
+@pytest.mark.parametrize("seed", [71, 72])
+def test_a_short_run_certifies_something_early(seed):
+    """Without early lags it is the looks of the last lag that certify first, after half of the samples or more."""
+    done = run(riverswim(6, 0.9), 0.05 * riverswim(6, 0.9).largest(), seed)
+    assert done.first is not None
+    assert done.first[0] < 0.45 * done.samples
+    assert done.early > 0
 
 
 def test_nothing_is_stated_that_no_policy_could_lose():

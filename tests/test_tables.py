@@ -151,6 +151,19 @@ HOSTILE = {
         discount=0.9,
     ),
     "duplicates": lambda: world([0, 0, 1, 1], [[(0.5, 0, 0.5), (0.5, 1, 0.5)]] * 4, coins=True, discount=0.9),
+    "masks": lambda: world(
+        [0, 0, 0, 1, 2, 2],  # three, one and two actions are open; the second of state 0 is nearly as good as the third
+        [
+            [(0.5, 1, 0.2), (0.5, 2, 0.2)],
+            [(0.2, 0, 0.5), (0.8, 1, 0.5)],
+            [(0.2, 0, 0.53), (0.8, 1, 0.53)],
+            [(0.9, 0, 0.4), (0.1, 2, 0.4)],
+            [(1.0, 2, 0.3)],
+            [(0.6, 0, 0.1), (0.4, 1, 0.1)],
+        ],
+        coins=True,
+        discount=0.9,
+    ),
     "random": lambda: garnet(6, 2, 0.8, seed=3),
 }
 

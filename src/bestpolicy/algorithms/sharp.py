@@ -9,14 +9,15 @@
     until the certified ε is at most the asked one
 
 Lag number e spends 0.65·0.35^(e-1)·δ, which sums to δ; its looks are free. No two lags have the same number: those for
-the asked ε have numbers 1, 2, 3, 6, 8, 10, …, early ones have 4, 5, 7, 9, 11, …, so that what they spend is hardly
-missed. Every look states an ε that holds, all of them together with probability 1 - δ, so a run may be stopped at any
-moment and has the best of them. The claim is about every state, or about one start (a state or a distribution).
+the asked ε have numbers 1, 2, 4, 6, 8, …, early ones have 3, 5, 7, 9, …, so that what they spend is hardly missed.
+Every look states an ε that holds, all of them together with probability 1 - δ, so a run may be stopped at any moment
+and has the best of them. The claim is about every state, or about one start (a state or a distribution).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from itertools import count
 from math import ceil, inf, nan
 from typing import Any, ClassVar
 
@@ -47,7 +48,7 @@ _RULE = {False: "Theorem U", True: "Theorem U-E"}  # discounted, episodic
 
 def number_of(place: int, early: bool) -> int:
     """Return the number of the first, second, … lag for the asked ε, or of the first, second, … early one."""
-    return (4 if place == 1 else 2 * place + 1) if early else place if place <= 3 else 2 * place - 2
+    return 2 * place + 1 if early else max(2 * place - 2, 1)
 
 
 def share_of(number: int) -> float:
@@ -152,7 +153,7 @@ class _Course:
         self.ahead = nan  # samples until the end, as the last plan sees it
         self.lags = {False: 0, True: 0}  # how many there were for the asked ε, and how many early ones
         self.lag: Lag | None = None
-        self.number = 0  # of the lag
+        self.number, self.used = 0, set[int]()  # of the lag; of all so far
         self.place = 0  # which of the lag's looks is next
         self.units = 0  # that it has got
         self.bounds: list[tuple[int, float]] = []  # units and ε of those that were taken
@@ -195,7 +196,7 @@ class _Course:
             return {"bound": self.bounds[-1][1]}
         past = self.past + self.fresh
         self._aim(past)
-        numbers = [number_of(self.lags[early] + 1, early) for early in (False, True)]
+        numbers = [self._next_number(early) for early in (False, True)]
         confidence, early = (share_of(number) * self.delta for number in numbers)
         known = inf if self.check is None else self.check.epsilon
         rng = np.random.default_rng([self.seed, self.plans])
@@ -205,6 +206,11 @@ class _Course:
             return {"pilot": plan}
         early_one = isinstance(plan, EarlyLag)
         return {"lag": fields_of(plan), "number": numbers[early_one], "early": early_one}
+
+    def _next_number(self, early: bool) -> int:
+        """Number of the next lag: one that no lag has had, whatever the version that began the run gave them."""
+        places = count(self.lags[early] + 1)
+        return next(number for number in (number_of(place, early) for place in places) if number not in self.used)
 
     def _foresee(self, ahead: float) -> None:
         self.ahead = ahead
@@ -236,6 +242,7 @@ class _Course:
             self.units, self.place = 0, self.lag.looks.tolist().index(PLANNED) if early else 0
             self.lags[early] += 1
             self.number = int(decided.get("number", self.lags[early]))  # older files have no numbers
+            self.used.add(self.number)
             self.started = int(self.past.counts.sum())
         if self.lag is None:
             self.wanted = np.asarray(decided["pilot"], np.int64)

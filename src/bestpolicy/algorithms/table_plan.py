@@ -13,7 +13,8 @@ own, so the theorem holds for it; a bad plan costs samples.
 5. Rehearsal: draw the look's data from the past's model, look, learn squares and ranges for the bets, look again. Raise
    counts until it closes.
 6. Go, or wait: a plan that is much larger than the past is no plan yet. Sample in its proportions and plan again. If
-   a rehearsal says that these samples might certify something better than what is known, they are an early lag.
+   rehearsals say that as many samples, divided otherwise, might certify something better than what is known, they are
+   an early lag: for a run that may be stopped.
 
 Points 1 to 5 for given numbers are `table_planner`, how many it takes until a rehearsal closes is `table_search`.
 """
@@ -26,7 +27,7 @@ from math import log
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import IntArray
 from bestpolicy._numerics.reproducible import one_thread, steady
 from bestpolicy.algorithms.table_past import Past
 from bestpolicy.algorithms.table_planner import PATIENCE, Planner
@@ -38,10 +39,12 @@ PILOT = 32
 _HOPE = 1.15
 _SMALL_SHARE = 0.05  # of the form without template where the other one is used
 _WORTH = 0.7  # of the best certified ε: an early lag that is not expected to say so much is none
+_COARSEST = 0.01  # of what an early lag must certify: finer ones are not planned
+_AHEAD = 8  # times the past: samples of an early lag
 
 
 class EarlyLag(Lag):
-    """A lag for some coarse ε, of samples that the plan for the asked one wants first: one look, at planned counts."""
+    """A lag for some coarse ε, of as many samples as the plan for the asked one wants first: it has one look."""
 
 
 @one_thread()
@@ -96,30 +99,33 @@ def plan_lag(
     had = float(past.pulls.sum())
     if lag is not None and total <= PATIENCE * had:
         return lag
-    wanted = min(max(total / PATIENCE * 1.1 - had, 0.25 * had), 4 * had)
-    pulls = np.ceil(planned * (wanted / total))
+    room = max(total / PATIENCE * 1.1 - had, 0.25 * had)
+    pulls = np.ceil(planned * (min(room, 4 * had) / total))
     if foresee is not None:
         foresee(total + max(float(pulls.sum()), 1.1 * total / PATIENCE - had))
-    soon = None if early is None else _early_lag(model, pulls, *early, rng)
+    soon = None if early is None else _early_lag(model, epsilon, min(room, _AHEAD * had), *early, seed, say)
     return pulls.astype(np.int64) if soon is None else soon
 
 
 def _early_lag(
-    model: Past, counts: FloatArray, delta: float, known: float, rng: np.random.Generator
+    model: Past,
+    epsilon: float,
+    room: float,
+    delta: float,
+    known: float,
+    seed: int,
+    say: Callable[[str], None] | None,
 ) -> EarlyLag | None:
-    """Make a lag of so many samples, unless a rehearsal says that it would certify too little."""
-    chain, none = model.chain, np.zeros(model.chain.size)
-    worth = _WORTH * min(known, float(chain.longest.max()))
-    rest = 1 - sum(SHARES.values())
-    lag, verdict = Planner(model, 0.0, delta, np.array([rest, 0.0])).rehearse(counts, none, rng)
-    if verdict.epsilon <= 2 * worth and verdict.epsilon > 0:
-        # The gains that these samples leave are the best template.
-        template = chain.optimal(model.kernel, verdict.gains, none)
-        planner = Planner(model, verdict.epsilon, delta, np.array([_SMALL_SHARE, rest - _SMALL_SHARE]))
-        other, second = planner.rehearse(counts, template, rng)
-        if second.epsilon < verdict.epsilon:
-            lag, verdict = other, second
-    if not verdict.epsilon <= worth:
+    """Plan a lag of the samples that there is room for, unless rehearsals say that it would certify too little."""
+    worth = _WORTH * min(known, float(model.chain.longest.max()))
+    if epsilon > _WORTH * worth:
+        return None
+    rest, plans = 1 - sum(SHARES.values()), []
+    for coarse in (worth, (worth * max(epsilon, _COARSEST * worth)) ** 0.5):
+        planner = Planner(model, coarse, delta, np.array([_SMALL_SHARE, rest - _SMALL_SHARE]))
+        plans.append(Search(planner, *planner.first_plan(), seed, say).filling(room))
+    bound, lag = min(plans, key=lambda plan: plan[0])
+    if bound > worth:
         return None
     return EarlyLag(**{field.name: getattr(lag, field.name) for field in fields(lag)})
 

@@ -16,6 +16,7 @@ from bestpolicy.stopping.tables.look import Observed
 _CLOSES = 0.95  # of epsilon: what a rehearsal must reach
 _GROWTH, _STEP = 1.25, 1.12  # of counts, on the way up and when it is tried with fewer
 _DRAWS = 3
+_DIVISIONS = (0.3, 0.5, 0.7)  # what the start may take of an early lag
 _FARTHEST = 5.5 * PATIENCE  # times the past: a larger plan asks for no more samples before the next one
 _POLISHED = 1.3 * PATIENCE  # times the past: up to here it is tried with fewer samples
 
@@ -71,8 +72,7 @@ class Search:
         goal = _CLOSES * self.planner.epsilon
         had, limited = float(self.planner.past.samples.pulls.sum()), self.planner.limited
         most = _FARTHEST * had
-        spent = float(self.counts.sum()) * (1.0 if limited else 0.25)  # on the start, at first
-        factor, level = 1.0, max([i for i, each in enumerate(self.levels) if each.sum() <= spent], default=0)
+        factor, level = self._first(1.0 if limited else 0.25)
         if limited:
             return self.planned(factor, level), None
         while self.cost(factor, level) <= most and self.rehearse(factor, level) > goal:
@@ -98,6 +98,21 @@ class Search:
                 if self.cost(*there) > 0.97 * self.cost(*here):
                     break
         return self.planned(factor, level), self.known[factor, level][1]
+
+    def filling(self, room: float) -> tuple[float, Lag]:
+        """Divide so many samples among the first order and the start; return the best bound that a rehearsal has."""
+        found = []
+        for share in _DIVISIONS:
+            level = max([i for i, each in enumerate(self.levels) if each.sum() <= share * room], default=0)
+            factor = max(room - float(self.levels[level].sum()), (1 - share) * room) / float(self.counts.sum())
+            found.append((self.rehearse(factor, level), factor, level))
+        _, factor, level = min(found)
+        return self._rehearsed(factor, level, (factor, level))[:2]  # with bets for what it showed
+
+    def _first(self, share: float) -> tuple[float, int]:
+        """Where to begin: the finest start that takes so much of what the first order takes."""
+        spent = share * float(self.counts.sum())
+        return 1.0, max([i for i, each in enumerate(self.levels) if each.sum() <= spent], default=0)
 
     def _closes(self, factor: float, level: int, goal: float) -> bool:
         """Whether the bound is reached with other draws, too: one may be lucky."""

@@ -303,9 +303,14 @@ class Chain:
     @one_thread()
     def _solve(self, rows: Matrix, gains: FloatArray, ends: FloatArray) -> FloatArray:
         """Value (N,) if these rows (n, N) and gains (n,) belong to the live states."""
-        system = np.eye(len(gains)) - self.step * rows[:, self.live].toarray()
+        system = rows[:, self.live].toarray("F")  # in the order that LAPACK computes in, so where it stands
+        system *= -self.step
+        np.einsum("ii->i", system)[:] += 1.0
         values = np.array(ends)
-        values[self.live] = np.linalg.solve(system, gains + self.step * (rows @ self._only_ends(ends)))
+        given = gains + self.step * (rows @ self._only_ends(ends))
+        _, _, values[self.live], failed = lapack.dgesv(system, given, overwrite_a=True)
+        if failed:
+            raise np.linalg.LinAlgError("Singular matrix")
         return values
 
     def _only_ends(self, values: FloatArray) -> FloatArray:

@@ -25,7 +25,7 @@ is true for any c⁰, b⁰, m⁰ ≥ 0, and no event is needed for it.
    p̂_π(s)|M.
 
 *Rounding.* Systems are solved with known errors (`solve`), which are added: a direction is off by at most twice the
-error in each entry, so √(Σ y²c⁰) by twice the error times √(Σ c⁰), and so on. The pass is in single precision, whose
+error of each entry's column, so √(Σ y²c⁰) by twice √(Σ error²c⁰), and so on. The pass is in single precision, whose
 unit is u = 2⁻²⁴. A column of numbers of at most t is off by ut once it is rounded; g p̃_k times it, m terms, by
 (m + 2)ut more; a difference and its size or square by a factor 1 + 3u; a sum of at most w products of non-negative
 numbers, one of them rounded before, by a factor 1 + (w + 2)u, in whatever order it is taken. Weights are divided by
@@ -47,10 +47,10 @@ from bestpolicy.stopping.tables.model import Chain, resolvent
 from bestpolicy.stopping.tables.solve import EXACT, ROUGH, Solver
 
 DENSE_STATES = 1000  # up to which matrices are held
-_CHUNK = 2**17  # numbers of a block of directions: they should stay near the processor
+_CHUNK, _LEAST_CHUNK = 2**17, 2**12  # numbers of a block of directions: they should stay near the processor
 _COLUMNS = 64  # of Ψ̃ at a time
 _SINGLE = np.float32
-_INFLATED = 2e-3  # how much errors of columns may add to sums
+_INFLATED = 1e-2  # how much errors of columns may add to sums
 _TURNS = 1
 _QUANTILES = (0.6, 0.9, 1.0)  # of ratios, as multiples to try
 
@@ -62,9 +62,7 @@ def is_small(chain: Chain) -> bool:
 
 def directions(chain: Chain, kernel: Matrix, psi: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
     """Yield (g p_k - e_{s_k})Ψ, (pairs, n), for all pairs, some at a time."""
-    size = max(1, _CHUNK // psi.shape[1])
-    for begin in range(0, len(chain.state), size):
-        part = slice(begin, begin + size)
+    for part in _parts(len(chain.state), _few(psi.shape[1])):
         yield part, chain.step * (kernel[part] @ psi) - psi[chain.state[part]]
 
 
@@ -98,7 +96,7 @@ class DenseRows:
         self.hub = lag.hub
         self.defect_past = self.defect = 0.0
         rows_past, rows = past[lag.policy], csr_array(seen[lag.policy][:, chain.live].T)
-        for part in _parts(len(lag.policy), len(lag.policy)):
+        for part in _parts(len(lag.policy), _few(len(lag.policy))):
             place = np.arange(len(lag.policy))[part]
             rest = chain.step * (rows_past[part] @ self.psi_past) - self.psi_past[chain.live[part]]
             rest[np.arange(len(place)), place] += 1.0
@@ -114,14 +112,14 @@ class DenseRows:
         return found
 
     def _chunks(self) -> Iterator[slice]:
-        return _parts(len(self.left), self.psi.shape[1])
+        return _parts(len(self.left), _few(self.psi.shape[1]))
 
     def _from_hub(self, psi: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         chain = self.chain
         blocks = np.append(chain.blocks, chain.size)
         for begin, end in itertools.pairwise(blocks):
             hub = self.hub[begin:end] @ psi[begin:end]
-            for part in _parts(end - begin, psi.shape[1]):
+            for part in _parts(end - begin, _few(psi.shape[1])):
                 whole = slice(begin + part.start, min(begin + part.stop, end))
                 yield whole, np.abs(psi[whole] - hub)
 
@@ -207,20 +205,19 @@ class Sums:
         keys, expected, reach, sums = cls.weights(chain, lag)
         left, right = keys // chain.size, keys % chain.size
         sizes, count = (chain.size, len(keys), len(chain.state)), len(lag.policy)
-        squares, largest, absolute = ([np.zeros(size) for size in sizes] for _ in range(3))
+        squares, absolute = ([np.zeros(size) for size in sizes] for _ in range(2))
         given_weights = sums, reach, expected
         scales = [float(each.max(initial=0.0)) or 1.0 for each in given_weights]
-        tops, top, off = np.zeros(count), np.zeros(chain.size), 0.0
+        most = {kind: np.zeros((sizes[kind], min(_COLUMNS, count)), _SINGLE) for kind in (0, 2)}  # in each column
+        tops, error, top = np.zeros(count), np.zeros(count), np.zeros(chain.size)
         kernel = csr_array(((chain.step * past.data).astype(_SINGLE), past.indices, past.indptr), shape=past.shape)
         block_of = np.searchsorted(chain.blocks, np.arange(chain.size), side="right") - 1
         accuracy = max(_INFLATED / (solver.longest * count**0.5), ROUGH)
         for begin in range(0, count, _COLUMNS):
             index = np.arange(begin, min(begin + _COLUMNS, count))
             weights = [(each[index] / scale).astype(_SINGLE) for each, scale in zip(given_weights, scales, strict=True)]
-            given = np.zeros((count, len(index)))
-            given[index, np.arange(len(index))] = 1.0
-            solved, error = solver.solve(given, accuracy)
-            tops[index], off = solved[index, np.arange(len(index))] + error, max(off, float(error.max()))
+            solved, error[index] = solver.columns(index, accuracy)
+            tops[index] = solved[index, np.arange(len(index))] + error[index]
             top[chain.live] = np.maximum(top[chain.live], (solved * reach[index]).max(1))
             columns = np.zeros((chain.size, len(index)), _SINGLE)
             columns[chain.live] = solved
@@ -232,22 +229,23 @@ class Sums:
                 (moved, None, columns, chain.state),
             )
             for kind, (one, at, other, there) in enumerate(pieces):
-                for rows in _parts(sizes[kind], len(index)):
-                    y = other[there[rows]]
-                    np.subtract(y, one[rows] if at is None else one[at[rows]], out=y)
+                for rows in _parts(sizes[kind], _CHUNK // len(index)):
+                    y = other.take(there[rows], 0, mode="clip")
+                    y -= one[rows] if at is None else one.take(at[rows], 0, mode="clip")
                     absolute[kind][rows] += np.abs(y, out=y) @ weights[0]
                     if at is None:
-                        largest[kind][rows] = np.maximum(largest[kind][rows], (y * weights[1]).max(1))
+                        widest = most[kind][rows, : len(index)]
+                        np.maximum(widest, y * weights[1], out=widest)
                     squares[kind][rows] += np.square(y, out=y) @ weights[2]
         unit, terms = 2.0**-24, int(np.diff(past.indptr).max()) + 8
-        off = 2 * off + 2 * unit * terms * float(tops.max())
+        off = 2 * error + 2 * unit * terms * float(tops.max())
         whole = 1 + (_COLUMNS + 8) * unit
-        largest[1] = np.maximum(top[left], top[right]) / scales[1]
+        largest = [most[0].max(1), np.maximum(top[left], top[right]) / scales[1], most[2].max(1)]
         return cls(
             keys, expected, reach, sums, tops,
-            [(np.sqrt(scales[2] * each) * whole + off * np.sqrt(expected.sum())) ** 2 for each in squares],
-            [scales[1] * (each * whole + off) for each in largest],
-            [scales[0] * each * whole + off * float(sums.sum()) for each in absolute],
+            [(np.sqrt(scales[2] * each) * whole + np.sqrt(off**2 @ expected)) ** 2 for each in squares],
+            [scales[1] * (each * whole + off.max()) for each in largest],
+            [scales[0] * each * whole + off @ sums for each in absolute],
         )  # fmt: skip
 
     @staticmethod
@@ -265,8 +263,12 @@ class Sums:
         return keys, expected, reach, np.bincount(lag.pair, moved, len(lag.unit)).astype(np.float64)[lag.policy]
 
 
-def _parts(size: int, width: int) -> Iterator[slice]:
-    step = max(1, _CHUNK // width)
+def _few(states: int) -> int:
+    """How many directions to hold at once: a quarter of what a matrix takes, unless that is very little or much."""
+    return max(1, min(max(states**2 // 4, _LEAST_CHUNK), _CHUNK) // states)
+
+
+def _parts(size: int, step: int) -> Iterator[slice]:
     return (slice(begin, begin + step) for begin in range(0, size, step))
 
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import splu
 
@@ -31,7 +31,8 @@ EXACT, ROUGH = 1e-12, 1e-7  # of a rest, relative to what was given
 _NARROW = 16  # a band of at most a sixteenth of the states is factorised
 _SMALL = 400  # states whose systems are always factorised
 _POWERS = 40
-_BETWEEN = 2  # sweeps between two at which one sees what is left
+_BETWEEN = 3  # sweeps until one sees what is left
+_SPARSE = 150  # entries of a row, on average, up to which powers of a matrix are kept
 _TURNS = 4  # sweeps in single precision, each for what the one before has left
 _SINGLE = 3e-7  # what they can reach, relative to what was given
 
@@ -77,16 +78,44 @@ class Solver:
         elif accuracy < ROUGH:
             found = self.sweeps.solve(columns, accuracy)
         else:
-            found, rest = np.zeros_like(columns), columns
-            for _ in range(_TURNS):
-                found += self.sweeps.single.solve(rest, max(accuracy / _size(rest), _SINGLE))
-                rest = self._rest(columns, found)
-                if _size(rest) <= accuracy:
-                    break
-        rest = _largest(self._rest(columns, found) if rest is None else rest)
-        hidden = self.terms * EPS * (1 + 2 * _largest(found))
-        error = self.longest * (rest + hidden) * sizes
+            found, rest = self._in_single(columns, accuracy, np.zeros_like(columns), columns)
+        error = self._error(self._rest(columns, found) if rest is None else rest, found) * sizes
         return (found * sizes).reshape(given.shape), error.reshape(given.shape[1:])
+
+    def columns(self, index: IntArray, accuracy: float) -> tuple[FloatArray, FloatArray]:
+        """Solve for unit vectors: the same as by `solve`, but sweeps begin with what is sparse of the answer."""
+        given = np.zeros((self.rows.shape[0], len(index)))
+        given[index, np.arange(len(index))] = 1.0
+        if self.factors is not None:
+            return self.solve(given, accuracy)
+        found, rest = self._in_single(given, accuracy, *(each[:, index].toarray("C") for each in self._begun))
+        return found, self._error(rest, found)
+
+    @cached_property
+    def _begun(self) -> tuple[Matrix, Matrix]:
+        """I + gP + … + (gP)^(m-1), and (gP)^m, which is what that leaves; m as large as keeps them sparse."""
+        size, step = self.rows.shape[0], csr_array(self.step * self.rows)
+        sums, power = csr_array(eye_array(size)), step
+        while power.nnz * step.nnz <= _SPARSE * size**2 and power.nnz:
+            sums, power = sums + power, step @ power
+        return csc_array(sums), csc_array(power)
+
+    def _in_single(
+        self, given: FloatArray, accuracy: float, found: FloatArray, rest: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Improve an answer that leaves this rest; return it with what it leaves then."""
+        for _ in range(_TURNS):
+            found += self.sweeps.single.solve(rest, max(accuracy / max(_size(rest), 1e-300), _SINGLE))
+            rest = self._rest(given, found)
+            if _size(rest) <= accuracy:
+                break
+        return found, rest
+
+    def _error(self, rest: FloatArray, found: FloatArray) -> FloatArray:
+        """Bound on the error of every entry, for each column."""
+        hidden = self.terms * EPS * (1 + 2 * _largest(found))
+        error: FloatArray = self.longest * (_largest(rest) + hidden)
+        return error
 
     def _rest(self, given: FloatArray, found: FloatArray) -> FloatArray:
         rest: FloatArray = self.rows @ found
@@ -122,23 +151,19 @@ class _Sweeps:
 
     def solve(self, given: FloatArray, accuracy: float) -> FloatArray:
         """Solve for vectors (n, v) until what is left is so small in terms of what was given, or will not shrink."""
-        given = given.astype(self.kind)
-        found, before, jumps = given, np.inf, True
-        goal = accuracy * _size(given)
+        rest, before, jumps = given.astype(self.kind), np.inf, True
+        found, goal = np.zeros_like(rest), accuracy * _size(rest)
         while True:
             for _ in range(_BETWEEN):
-                found = self.rows @ found
-                found += given
-            rest = self.rows @ found
-            rest -= found
-            rest += given
+                found += rest
+                rest = self.rows @ rest
             if jumps:
                 seen = self.weights @ rest
                 found += self.jump * seen
                 rest -= self.lost * seen
             size = _size(rest)
-            found += rest
             if size <= goal or (size > 0.9999 * before and not jumps):  # as exact as it gets
+                found += rest
                 return found
             jumps = jumps and size <= 0.93 * before
             before = size
