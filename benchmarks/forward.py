@@ -6,24 +6,29 @@ the prototypes' mean of 50 runs, the factor between the two (with a star if it i
 rflin), the mean in transitions, the largest loss where the claim is, and anywhere. "no guarantee" marks algorithms
 that promise nothing. The last lines say whether every factor is within its limit, and whether `forward` needs fewer
 episodes than every competitor with a guarantee that knows no more, wherever ε ≤ 0.2 H. Options: ``python -m
-benchmarks.forward [--runs N] [--only TEXT] [--workers N] [--store FILE]``.
+benchmarks.forward [--runs N] [--minutes M] [--only TEXT] [--workers N] [--store FILE]``. All cells get their first run,
+then all their second one, and so on; `--minutes` begins no round after that time (a run of `pedel` or `rflin` in every
+fourth round only), and with `--store` the same command goes on later.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean
 
 import bestpolicy as bp
 from bestpolicy import instances
-from bestpolicy.algorithms import ALGORITHMS, Algorithm, make_algorithm
+from bestpolicy.algorithms import Algorithm, make_algorithm
 from bestpolicy.bounds import lsvi_ucb_episodes, rflin_episodes
 from bestpolicy.comparison import Trial
 
 DELTA = 0.1
+DEAR = ("pedel", "rflin")
 MODELS: dict[str, Callable[[], bp.LinearMDP]] = {
     "two-5": lambda: instances.random_tabular(seed=3, horizon=5),
     "two-3": lambda: instances.random_tabular(seed=3, horizon=3),
@@ -142,7 +147,7 @@ class Line:
     @property
     def near(self) -> bool:
         """Whether it is within the factor that is allowed; our own may need fewer."""
-        limit = 2.0 if self.label.split()[0] in ("pedel", "rflin") else 1.5
+        limit = 2.0 if self.label.split()[0] in DEAR else 1.5
         return (self.label.startswith("forward") or 1 / limit <= self.factor) and self.factor <= limit
 
     @property
@@ -157,7 +162,7 @@ class Line:
             f"{self.label:19s}{short(self.mean):>7s} {f'[{short(least)},{short(most)}]':18s}",
             f"{short(REFERENCE[self.label][self.place]):>7s} {self.factor:5.2f}{' ' if self.near else '*'}",
             f"{short(self.mean * self.horizon):>9s} {max(trial.loss for trial in self.trials):9.3g} {anywhere:9.3g}",
-            f"{fmean(trial.seconds for trial in self.trials):6.1f}",
+            f"{len(self.trials):4d}",
             f"  {self.trials[0].scope if self.promises else 'no guarantee'}",
         )
         return " ".join(parts)
@@ -168,8 +173,8 @@ def short(number: float) -> str:
     return f"{number:.3g}".replace("e+0", "e").replace("e+", "e")
 
 
-def measure(label: str, place: Place, options: argparse.Namespace) -> Line:
-    """Run an algorithm at a place."""
+def measure(label: str, place: Place, first: int, options: argparse.Namespace) -> tuple[Trial, ...]:
+    """Run an algorithm at a place, with the seed `first`, or as many from there on as there are workers."""
     mdp = MODELS[place[0]]()
     algorithm = build(label, place, mdp)
     found = bp.compare(
@@ -177,7 +182,8 @@ def measure(label: str, place: Place, options: argparse.Namespace) -> Line:
         [algorithm],
         epsilon=place[1],
         delta=DELTA,
-        runs=options.runs,
+        runs=min(options.workers or 1, options.runs - first),
+        seed=first,
         start=0,
         workers=options.workers,
         store=options.store,
@@ -186,10 +192,32 @@ def measure(label: str, place: Place, options: argparse.Namespace) -> Line:
     if found.interrupted:
         raise KeyboardInterrupt
     assert found.rows, found.skipped
-    promises = ALGORITHMS[algorithm.name].about.guarantee != "none"
-    assert not promises or all(row.certified for row in found.rows), "a run ended without a certificate"
+    assert not promises(label) or all(row.certified for row in found.rows), "a run ended without a certificate"
     assert not any(row.failed for row in found.rows), "a policy that was vouched for is not within ε"
-    return Line(label, place, found.rows, mdp.problem.stages, promises)
+    return found.rows
+
+
+def promises(label: str) -> bool:
+    """Whether the algorithm of a line has a guarantee."""
+    return "c=" not in label
+
+
+def measure_all(cells: list[tuple[str, Place]], options: argparse.Namespace) -> list[Line]:
+    """Run all cells round by round, until all runs are made or the time is up."""
+    begun, trials = time.monotonic(), {cell: list[Trial]() for cell in cells}
+    for number, first in enumerate(range(0, options.runs, options.workers or 1)):
+        for label, place in cells:
+            spared = options.minutes is not None and number % 4 and label.split()[0] in DEAR
+            if not spared and (number == 0 or _minutes_since(begun) < (options.minutes or inf)):
+                trials[label, place] += measure(label, place, first, options)
+    horizons = {name: make().problem.stages for name, make in MODELS.items()}
+    return [
+        Line(label, place, tuple(made), horizons[place[0]], promises(label)) for (label, place), made in trials.items()
+    ]
+
+
+def _minutes_since(begun: float) -> float:
+    return (time.monotonic() - begun) / 60
 
 
 def dearer_than_forward(lines: list[Line]) -> tuple[int, list[str]]:
@@ -214,23 +242,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the tables; return 1 if something is not as it should be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=None, help="begin no run after that time")
     parser.add_argument("--only", default="", help="places or algorithms whose names have this text")
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--store", default=None, help="file in which finished runs survive")
     options = parser.parse_args([] if arguments is None else arguments)
     places = dict.fromkeys(place for known in REFERENCE.values() for place in known)
-    lines = []
-    for place in places:
-        labels = [label for label, known in REFERENCE.items() if place in known]
-        wanted = [label for label in labels if options.only in label or options.only in place[0]]
-        if not wanted:
-            continue
-        horizon = MODELS[place[0]]().problem.stages
-        print(f"\n{place[0]}, ε = {place[1]:g}, H = {horizon}" if horizon > 1 else f"\n{place[0]}, ε = {place[1]:g}")
-        print(f"{'':19s}   mean [least,most]      prototypes     transitions      loss  anywhere      s  claim about")
-        for label in wanted:
-            lines.append(measure(label, place, options))
-            print(lines[-1], flush=True)
+    cells = [(label, place) for place in places for label, known in REFERENCE.items() if place in known]
+    cells = [cell for cell in cells if options.only in cell[0] or options.only in cell[1][0]]
+    lines = measure_all(cells, options)
+    for i, line in enumerate(lines):
+        if i == 0 or line.place != lines[i - 1].place:
+            steps = f", H = {line.horizon}" if line.horizon > 1 else ""
+            print(f"\n{line.place[0]}, ε = {line.place[1]:g}{steps}")
+            print(f"{'':19s}   mean [least,most]      prototypes     transitions      loss  anywhere runs  claim about")
+        print(line)
     print("\nWhat nobody can run: episodes that the theorems of the references ask for")
     for place in (*FIRST, ("tiny", 0.2)):
         problem = MODELS[place[0]]().problem

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 
 import pytest
+from benchmarks.resets import CASES
 
 from tests.examples import EXAMPLES, run_example
 
-LONG = {"blackjack", "blackjack_reset"}  # what it simulates is compared with the game in test_ends.py
+# What "blackjack" simulates is compared with the game in test_ends.py.
+LONG = {"blackjack", "blackjack_reset", "frozen_lake_8x8_reset", "taxi_reset"}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,23 @@ def test_the_lake_is_certified_by_few_episodes():
     assert known["result"].certified
     assert known["result"].epsilon <= 0.1
     assert known["result"].rounds <= 25_000
+
+
+@pytest.mark.study
+@pytest.mark.parametrize(("name", "most"), [("frozen_lake_8x8_reset", 25_000), ("taxi_reset", 160_000)])
+def test_larger_games_are_certified_at_their_start(name, most):
+    known, _ = run_example(name)
+    assert known["result"].certified
+    assert known["result"].rounds <= most
+    case = next(
+        case for case in CASES if case.name == known["env"].spec.id and case.horizon == known["model"].problem.horizon
+    )
+    game, policy = case.law(known["env"]), known["result"].policy
+    lost = game.value(case.horizon) - game.value(case.horizon, policy)
+    assert 0 <= lost + 1e-9 <= known["result"].epsilon
+    assert (
+        game.value(case.horizon) - game.value(case.horizon, 0 * policy) > known["result"].epsilon
+    )  # one could lose more
 
 
 @pytest.mark.study

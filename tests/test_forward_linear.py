@@ -105,6 +105,14 @@ def test_the_bounds_hold_with_the_right_probability(monkeypatch):
     assert binomtest(fails(0.5, 0.3, 25, monkeypatch), 25, 0.5, alternative="greater").pvalue < 1e-3  # is noticed
 
 
+@pytest.mark.study
+def test_the_bounds_hold_with_the_right_probability_in_many_runs(monkeypatch):
+    false, mutated = fails(0.5, 1.0, 300, monkeypatch), fails(0.5, 0.3, 60, monkeypatch)
+    print(f"O-L: {false} of 300 runs wrong at δ = 0.5; {mutated} of 60 with widths times 0.3")
+    assert binomtest(false, 300, 0.5, alternative="greater").pvalue > 0.01
+    assert binomtest(mutated, 60, 0.5, alternative="greater").pvalue < 1e-3
+
+
 def test_visits_without_an_outcome_leave_the_regression_out():
     whole = episodes(2000, 3)
     broken = Tally.from_episodes(PROBLEM, [[0, 0, 0, 0]], [[0, 0, 0]], [[0.0, 0, 0]], lengths=[0])

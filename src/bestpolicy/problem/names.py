@@ -67,6 +67,8 @@ def listed(names: Iterable[Any]) -> str:
 
 def key_of(label: Any) -> Hashable:
     """Return something hashable that equal labels share, be they numbers, arrays, tuples or dictionaries of them."""
+    if type(label) is int or type(label) is str:  # most are
+        return label
     if hasattr(label, "tolist"):
         label = label.tolist()
     if isinstance(label, dict):

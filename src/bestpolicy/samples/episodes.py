@@ -185,12 +185,14 @@ class Episodes:
 
     def _flow(self, problem: Problem, tally: Tally) -> tuple[IntArray, IntArray]:
         """How often a step begins in a state, and leads into it, (stages, S)."""
-        shape = problem.stages, problem.states
+        shape, states = (problem.stages, problem.states), tally.pairs // problem.actions
         visits, arrivals = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for stage, pulls in enumerate(tally.pulls):
-            np.add.at(visits[stage], tally.pairs // problem.actions, pulls)
+        if len(states):  # pairs are in order, and so are their states
+            first = np.flatnonzero(np.diff(states, prepend=-1))
+            visits[:, states[first]] = np.add.reduceat(tally.pulls, first, axis=1)
         broken = tally.followed.broken
-        np.add.at(visits, (broken[:, 0], broken[:, 1] // problem.actions), 1)
+        if len(broken):
+            np.add.at(visits, (broken[:, 0], broken[:, 1] // problem.actions), 1)
         row, state = np.divmod(tally.cells, problem.states)
         np.add.at(arrivals, (row // max(1, len(tally.pairs)), state), tally.counts)
         return visits, arrivals

@@ -102,6 +102,11 @@ class Calls:
             self._size = os.write(file, _MARK + key)
         return file
 
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a file to keep them in."""
+        return self._file is not None
+
     def _read(self, found: bytes, place: int) -> int:
         """Take all entries that are whole; return where they end."""
         rewards, states = [self._rewards], [self._next_states]

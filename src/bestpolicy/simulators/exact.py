@@ -7,6 +7,7 @@ each next state are a sum of independent draws. So the cost of a batch does not 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from bestpolicy.simulators.population import roll_out
 RewardLaw = Literal["bernoulli", "deterministic"]
 _LAWS = ("bernoulli", "deterministic")
 _ENTRIES = 1_000_000  # of tables of probabilities that are used at a time
+_LOOKED_UP = 2**17  # outcomes of a model up to which they are kept as a table
 
 
 class ExactSimulator:
@@ -45,6 +47,7 @@ class ExactSimulator:
         self.mdp = mdp
         self.rewards = rewards
         self._mean_rewards = np.clip(mdp.rewards, 0.0, 1.0).reshape(mdp.problem.stages, -1)
+        self._known: dict[tuple[int, int], tuple[IntArray, FloatArray, IntArray, FloatArray]] = {}
 
     @property
     def problem(self) -> Problem:
@@ -80,7 +83,28 @@ class ExactSimulator:
         return roll_out(self.problem, episodes, self._outcomes, rng)
 
     def _outcomes(self, stage: int, pairs: IntArray) -> tuple[FloatArray, IntArray, FloatArray]:
-        """What can follow pairs: probabilities, next states and rewards, each (n, M)."""
+        """What can follow pairs: probabilities, next states and rewards, each (n, M); of small models looked up."""
+        if len(self.problem.pairs) * self.problem.states * self.problem.stages > _LOOKED_UP:
+            return self._made_outcomes(stage, pairs)
+        width = int(self._widths[stage, pairs].max(initial=1))  # of the wider ones nothing is asked, nor in their table
+        if (stage, width) not in self._known:
+            some = self.problem.pairs[self._widths[stage, self.problem.pairs] <= width]
+            place = np.zeros(self.problem.mask.size, np.int64)
+            place[some] = np.arange(len(some))
+            self._known[stage, width] = (place, *self._made_outcomes(stage, some))
+        place, chances, following, paid = self._known[stage, width]
+        rows = place[pairs]
+        return chances[rows], following[rows], paid[rows]
+
+    @cached_property
+    def _widths(self) -> IntArray:
+        """How many next states each pair is drawn with, (stages, S·A)."""
+        widths = np.full((self.problem.stages, self.problem.mask.size), self.problem.states)
+        if self.mdp.kernel is not None:
+            widths[:, self.problem.pairs] = [np.diff(rows.indptr) for rows in self.mdp.kernel]
+        return widths
+
+    def _made_outcomes(self, stage: int, pairs: IntArray) -> tuple[FloatArray, IntArray, FloatArray]:
         if self.mdp.kernel is None:
             chances = self.mdp.transition_rows(pairs, stage)
             following = np.broadcast_to(np.arange(self.problem.states), chances.shape)

@@ -39,7 +39,8 @@ def roll_out(problem: Problem, episodes: Episodes, outcomes: Outcomes, rng: np.r
     for stage in range(problem.stages):
         state, earned, number, pair = _acting(episodes.policy[stage], state, earned, number, problem.actions, rng)
         stepped = [_step(stage, outcomes, *some, rng) for some in _chunks(state, earned, number, pair, problem.states)]
-        origin, following, reward, count, total = (np.concatenate(column) for column in zip(*stepped, strict=True))
+        together = stepped[0] if len(stepped) == 1 else map(np.concatenate, zip(*stepped, strict=True))
+        origin, following, reward, count, total = together
         parts.append((np.full(len(origin), stage), origin, following, reward, count))
         state, earned, number = _merged(following, total, count)
     stages, pairs, following, rewards, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -64,6 +65,8 @@ def _chunks(
 ) -> list[tuple[FloatArray, IntArray, IntArray]]:
     """Cells in portions whose outcomes fit into memory."""
     step = max(1, _ENTRIES // max(1, 2 * width))
+    if len(state) <= step:
+        return [(earned, number, pair)]
     places = range(0, max(1, len(state)), step)
     return [(earned[i : i + step], number[i : i + step], pair[i : i + step]) for i in places]
 
@@ -81,11 +84,14 @@ def _step(
 
 def _merged(state: IntArray, earned: FloatArray, number: IntArray) -> tuple[IntArray, FloatArray, IntArray]:
     """Put together who is in the same state with the same rewards so far."""
+    if not len(state):
+        return state, earned, number
     order = np.lexsort((earned, state))
-    state, earned, number = state[order], earned[order], number[order]
-    first = np.flatnonzero(np.append(True, (np.diff(state) != 0) | (np.diff(earned) != 0))[: len(state)])
-    together = np.add.reduceat(number, first) if len(first) else number
-    return state[first], earned[first], together
+    state, earned = state[order], earned[order]
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (state[1:] != state[:-1]) | (earned[1:] != earned[:-1])
+    (first,) = new.nonzero()
+    return state[first], earned[first], np.add.reduceat(number[order], first)
 
 
 def _walk(problem: Problem, episodes: Episodes, outcomes: Outcomes, rng: np.random.Generator) -> Tally:

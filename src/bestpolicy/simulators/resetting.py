@@ -20,9 +20,9 @@ simulated again as it was. All chance must come from that seed, in ``env.np_rand
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from inspect import signature
-from itertools import product
+from itertools import accumulate, product
 from math import inf, prod
 from threading import Lock
 from typing import Any
@@ -36,7 +36,7 @@ from bestpolicy.problem import Problem
 from bestpolicy.problem.names import key_of, plain, positions_of
 from bestpolicy.problem.units import Units
 from bestpolicy.samples import Episodes, Tally, require_episodes
-from bestpolicy.simulators.calls import Calls, current_calls, tick
+from bestpolicy.simulators.calls import Calls, current_calls
 from bestpolicy.simulators.environments import (
     checked_mask,
     checked_range,
@@ -216,47 +216,57 @@ class ResetSimulator:
     def _episodes(self, episodes: Episodes, rng: np.random.Generator) -> Tally:
         problem, calls, tally, before = self.problem, current_calls() or Calls(), Tally.empty(self.problem), 0
         self._recall(calls.told)
+        play = _Player(episodes, rng)
         for count in pieces(problem, episodes.count):
             room = Room(problem, count, calls, rng)
             room.states[room.done :], room.rewards[room.done :] = self._end, problem.end_reward
             for i in range(room.done, count):
-                last = -1
+                states: list[int] = []  # of the episode, as far as it came
+                actions: list[int] = []
+                paid: list[float] = []
                 try:
-                    for step in self._steps(episodes, room, i, rng):
-                        last = step
+                    self._follow(play, calls, states, actions, paid, int(rng.integers(2**31)))
                 except Exception as error:
-                    where = f"step {last} of episode {before + i + 1}, from state {room.states[i, last]}"
-                    where = where if last >= 0 else f"episode {before + i + 1} could not begin"
+                    last = len(actions) - 1
+                    where = f"episode {before + i + 1} could not begin"
+                    if last >= 0:
+                        where = f"step {last} of episode {before + i + 1}, from state {states[last]}"
+                    self._write(room, i, states, actions, paid)
                     partial = room.counted(i + (last >= 0), [problem.stages] * i + [last])
                     raise SimulatorError(f"{where}: {one_line(error)}", tally + partial) from error
+                self._write(room, i, states, actions, paid)
                 room.note((i + 1) * problem.stages, rng, self._news)
             tally, before = tally + room.counted(), before + count
         return tally
 
-    def _steps(self, episodes: Episodes, room: Room, i: int, rng: np.random.Generator) -> Iterator[int]:
-        """Play episode i; yield the number of each step before it is taken, once its action is known."""
-        env, policy, earned = self._environment, episodes.policy, []
-        began = env.reset(seed=int(rng.integers(2**31)))  # another one each time, or all episodes would be the same
-        room.states[i, 0] = self._numbered(began[0] if isinstance(began, tuple) else began)
-        for step in range(self._horizon):
-            tick()
-            state = int(room.states[i, step])
-            drawn = chosen(policy[step], np.array([state]), rng)[0] if policy.ndim == 3 else policy[step, state]
-            room.actions[i, step] = drawn
-            yield step
-            observation, paid, terminated, truncated = self._answer(env.step(self.actions[int(drawn)]))
-            earned.append(paid)
-            room.rewards[i, step] = (paid - self._low) / self._scale
-            if terminated:  # the arrays hold the end already
+    def _write(self, room: Room, i: int, states: list[int], actions: list[int], paid: list[float]) -> None:
+        """Put an episode into its place; what follows its end is there already."""
+        room.states[i, : len(states)], room.actions[i, : len(actions)] = states, actions
+        room.rewards[i, : len(paid)] = (np.array(paid) - self._low) / self._scale
+
+    def _follow(
+        self, play: _Player, calls: Calls, states: list[int], actions: list[int], paid: list[float], seed: int
+    ) -> None:
+        """Play one episode; the lists tell how far it came, if it fails."""
+        env, horizon = self._environment, self._horizon
+        began = env.reset(seed=seed)  # another one each time, or all episodes would be the same
+        states.append(self._numbered(began[0] if isinstance(began, tuple) else began))
+        for step in range(horizon):
+            calls.tick()
+            action = play(step, states[-1])
+            actions.append(action)
+            observation, reward, terminated, truncated = self._answer(env.step(self.actions[action]))
+            paid.append(reward)
+            if terminated:
                 break
-            room.states[i, step + 1] = self._numbered(observation)
-            if truncated and step + 1 < self._horizon:
+            states.append(self._numbered(observation))
+            if truncated and step + 1 < horizon:
                 raise InvalidInput(
-                    f"the environment cut the episode short after {step + 1} steps, of horizon={self._horizon}: its "
-                    f"time limit is shorter. Make it with max_episode_steps={self._horizon} or more, or give "
+                    f"the environment cut the episode short after {step + 1} steps, of horizon={horizon}: its "
+                    f"time limit is shorter. Make it with max_episode_steps={horizon} or more, or give "
                     f"horizon={step + 1}."
                 )
-        most = float(np.cumsum(earned[::-1]).max())
+        most = max(accumulate(reversed(paid)))
         if most > self.return_limit + 1e-12 * abs(self.return_limit):
             raise InvalidInput(
                 f"rewards of an episode sum to {most:g} from some step on, more than return_limit="
@@ -314,6 +324,19 @@ class ResetSimulator:
         self.states.append(observation)
         self._number[key] = len(self.states) - 1
         return len(self.states) - 1
+
+
+class _Player:
+    """The policy of episodes, as a function of step and state."""
+
+    def __init__(self, episodes: Episodes, rng: np.random.Generator) -> None:
+        self._policy, self._rng = episodes.policy, rng
+        self._known: list[list[int]] | None = None if episodes.is_stochastic else episodes.policy.tolist()
+
+    def __call__(self, step: int, state: int) -> int:
+        if self._known is not None:
+            return self._known[step][state]
+        return int(chosen(self._policy[step], np.array([state]), self._rng)[0])
 
 
 def _labels(gymnasium: Any, env: Any, states: Sequence[Any] | int | None) -> tuple[list[Any], int]:

@@ -59,9 +59,10 @@ class Room:
         """
         if steps < len(self._paid) and time.monotonic() < self._calls.due:
             return
-        row, step = np.divmod(np.arange(self._noted, steps), self._problem.stages)
-        pair = self.states[row, step] * self._problem.actions + self.actions[row, step]
-        self._cells[self._noted : steps] = pair * self._problem.states + self.states[row, step + 1]
+        if self._calls.keeps:
+            row, step = np.divmod(np.arange(self._noted, steps), self._problem.stages)
+            pair = self.states[row, step] * self._problem.actions + self.actions[row, step]
+            self._cells[self._noted : steps] = pair * self._problem.states + self.states[row, step + 1]
         self._noted = steps
         self._calls.note(self._paid, self._cells, steps, rng, more())
 

@@ -76,6 +76,8 @@ class RFLIN(Explores):
     )
     rule: ClassVar[str] = "RFLIN (own proof)"
 
+    check_ratio: float = 1.1
+
     def run(self, task: Task) -> Run:
         """Explore step after step until the bounds meet at the start."""
         problem, start = task.problem, start_of(task)
