@@ -1,4 +1,4 @@
-"""Two families whose states cannot be listed: a two-product inventory, and a network of three queues (10⁶ states).
+"""Families whose states cannot be listed: inventories of one and two products, and three queues (10⁶ states).
 
 The law at a general pair is the mixture of the nodes' laws with the hats' weights, so that the features are exact; only
 nodes are simulated.
@@ -51,6 +51,31 @@ def inventory(grid: int, discount: float = 0.95, horizon: int | None = None):
         return rewards + order_cost(states, actions), left
 
     return bp.CallableSimulator(problem, step, vectorized=True, reward_range=INVENTORY_RANGE)
+
+
+def one_product(grid: int, discount: float = 0.9):
+    """Simulator of the first product alone, with orders of 0, 2.5, 5 and 7.5."""
+    orders = 2.5 * np.arange(4)
+
+    def after(states, actions):
+        return np.minimum(states + orders[actions][:, None], 10.0)
+
+    def cost(states, actions):
+        return -(COSTS[0] * orders[actions] + FIXED * (actions > 0))
+
+    hats = bp.features.Hats([np.linspace(0, 10, grid)], point=after)
+    problem = bp.FeatureProblem(
+        hats, actions=4, discount=discount, known_reward=cost, known_best=(0, 0), remainder=(-0.6, LARGEST)
+    )
+
+    def step(states, actions, rng):
+        points = _mixed(hats, states, actions, rng)
+        sales = np.minimum(points, np.minimum(rng.gamma(SHAPES[0], SCALES[0], points.shape), LARGEST))
+        left = points - sales
+        return (PRICES[0] * sales - HOLDING[0] * left)[:, 0] + cost(states, actions), left
+
+    lowest = -(7.5 * COSTS[0] + FIXED) - 0.6
+    return bp.CallableSimulator(problem, step, vectorized=True, reward_range=(lowest, LARGEST))
 
 
 def after_route(states, actions):

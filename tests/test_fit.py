@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -130,6 +131,24 @@ def test_a_test_that_fails_is_said_and_nothing_is_lost():
     assert result.certified
     assert "not tested: the test failed" in result.explanation
     assert "only nodes" in result.explanation
+
+
+def test_the_time_limit_bounds_the_test_of_the_fit_too(tmp_path):
+    """The certificate is there, and then calls take long: the run ends in time, and says what it left out."""
+    model, store = slider(bend=1.0), tmp_path / "run.db"
+    study = bp.Study(model.problem, **HOW, units=model.units, store=store)
+    while not study.done:
+        for query in study.ask():
+            study.tell(query, model.sample(query.wanted, query.rng()))
+    study.close()
+    step, model.step = model.step, lambda *args: (time.sleep(0.4), step(*args))[1]
+    begun = time.monotonic()
+    result = bp.identify(model, **HOW, store=store, max_seconds=1.0)
+    assert time.monotonic() - begun < 4.0
+    assert result.certified
+    assert "not tested: no time was left for it" in result.explanation
+    again = bp.identify(slider(bend=1.0), **HOW, store=store)  # the same call again tests
+    assert again.outcome is Outcome.DOUBT
 
 
 # --- as a statistician would

@@ -153,7 +153,7 @@ def test_what_a_lag_fixes_does_not_see_its_samples():
     model = simulator()
     lags = []
     for seed in (1, 2):
-        run = Hull().run(task_of(model))
+        run = Hull(gaps=False).run(task_of(model))
         request, rng = next(run), np.random.default_rng(0)
         while request.wanted.bets is None:
             request = run.send(model.sample(request.wanted, rng))

@@ -196,7 +196,7 @@ def _hull_document(result: Result, origin: Origin, proof: Proof, epsilon: float)
     """Return the document of a result about states that nobody lists, without its checksum."""
     problem: Any = origin.problem
     units, fixed, fresh = origin.settings.units, proof.fixed, proof.fresh
-    if proof.theorem != "F±" or fixed is None or fresh is None:
+    if proof.theorem not in ("F±", "H") or fixed is None or fresh is None:
         raise InvalidInput("there is nothing to decide, so there is no certificate to save.")
     combined = problem.coefficients is not None
     pair_features = problem.feature_map(*problem.feature_map.pairs).toarray() if combined else None
@@ -207,9 +207,6 @@ def _hull_document(result: Result, origin: Origin, proof: Proof, epsilon: float)
         f"lag {fixed['number']} was chosen from the first {fixed['started']:,} samples only",
         "δ and how lags share it were fixed before sampling",
     ]
-    lag = {name: fixed[name] for name in ("number", "started", "delta")}
-    arrays = {name: fixed["bets"][name] for name in ("vectors", "low", "high", "stakes", "grid")}
-    arrays |= {"directions": fixed["stakes"], "centres": fixed["centres"]}
     return {
         "format": FORMAT,
         "version": _PLAIN,
@@ -235,20 +232,40 @@ def _hull_document(result: Result, origin: Origin, proof: Proof, epsilon: float)
             "delta": result.delta,
             "reward_scale": units.reward_scale,
             "reward_offset": units.reward_offset,
-            "theorem": "F±",
-            "rule": rule_name("F±", problem.horizon is not None, epsilon),
+            "theorem": proof.theorem,
+            "rule": rule_name(proof.theorem, problem.horizon is not None, epsilon),
         },
-        "proof": {
-            "lag": lag
-            | {name: _encoded(value, "<f8") for name, value in arrays.items()}
-            | {"unit": _encoded(fixed["unit"], "<i8")},
-            "counts": _encoded(fresh["counts"], "<i8"),
-            **{name: _encoded(fresh[name], "<f8") for name in ("sums", "squares", "gains")},
-            "candidate": fresh["candidate"],
-        },
+        "proof": _evidence(fixed, fresh) if proof.theorem == "F±" else _evidence_of_gaps(fixed, fresh),
         "run": _run(result, origin),
         "assumptions": [{"assumption": text, "checked": False} for text in assumed],
     }
+
+
+def _evidence(fixed: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
+    """What proves a claim by Theorem F±."""
+    lag = {name: fixed[name] for name in ("number", "started", "delta")}
+    arrays = {name: fixed["bets"][name] for name in ("vectors", "low", "high", "stakes", "grid")}
+    arrays |= {"directions": fixed["stakes"], "centres": fixed["centres"]}
+    return {
+        "lag": lag
+        | {name: _encoded(value, "<f8") for name, value in arrays.items()}
+        | {"unit": _encoded(fixed["unit"], "<i8")},
+        "counts": _encoded(fresh["counts"], "<i8"),
+        **{name: _encoded(fresh[name], "<f8") for name in ("sums", "squares", "gains")},
+        "candidate": fresh["candidate"],
+    }
+
+
+def _evidence_of_gaps(fixed: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
+    """What proves a claim by Theorem H: numbers as they are, arrays encoded."""
+
+    def written(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        return _encoded(value, "<i8" if value.dtype.kind == "i" else "<f8")
+
+    proof = {name: written(value) for name, value in fresh.items()}
+    return {"lag": {name: written(value) for name, value in fixed.items()}, **proof}
 
 
 def _version(problem: Problem, units: Units) -> int:

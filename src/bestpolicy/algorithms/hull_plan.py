@@ -1,8 +1,7 @@
 """What the past says where states cannot be listed: a model of d vectors, and from it the next lag of Theorem F±.
 
-The model of samples at K pairs: F̂(ξ) = C·mean_k(R' + γf(S', ξ)), with C = I at anchors. Next states are looked at a
-block at a time; their features are sparse and stay so. ξ = F̂(ξ) + bonus is solved by policy iteration: at each sampled
-next state the best action, then one linear system of d equations.
+The model of samples at K pairs: F̂(ξ) = C·mean_k(R' + γf(S', ξ)), with C = I at anchors. ξ = F̂(ξ) + bonus is solved by
+policy iteration: at each sampled next state the best action, then one linear system of d equations.
 
 A lag's vectors solve ξ^± = F̂(ξ^±) ± β with β_j ≈ (width of the test) + 2.5 standard deviations of the difference of
 the two samples' means: then c^± ≈ 0, and ε = max_j(ξ⁺ - ξ⁻)_j is the occupancy-weighted sum of 2β. None of this has to
@@ -11,17 +10,14 @@ be right: whatever is fixed here, Theorem F± holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy.problem import FeatureProblem
-from bestpolicy.problem.feature_problem import Choices
-from bestpolicy.samples import Bets, Drawn
+from bestpolicy.samples import Bets
+from bestpolicy.samples.kept import Kept
 from bestpolicy.stopping.hull import Lag, outcome_ranges, value_ranges
 from bestpolicy.stopping.lemmas.betting import best_bets, width
 
@@ -29,7 +25,6 @@ CANDIDATES = (0.8, 1.0, 1.3)  # times β
 DEVIATIONS = 2.5
 GRID = 12  # points of a grid of gains: chords between them are nearly exact
 MOST_STAKED = 0.9  # of what the range of outcomes allows
-_CACHED = 4 * 10**7  # non-zero features of next states that are kept; more are made anew each time
 _ROUNDS = 40  # of policy iteration
 _MIXING = 60  # steps towards an allocation
 _REFINEMENTS = 4  # of a plan
@@ -51,49 +46,14 @@ class Solution:
     kernels: FloatArray
 
 
-class PastModel:
-    """The model of samples that were kept.
-
-    Parameters
-    ----------
-    problem : FeatureProblem
-    past : Drawn
-    """
-
-    def __init__(self, problem: FeatureProblem, past: Drawn) -> None:
-        self.problem = problem
-        order = np.lexsort((past.place, past.stage))
-        self.stage, self.place = past.stage[order], past.place[order]
-        self.rewards, self.states = past.rewards[order], past.states[order]
-        self.counts = np.zeros((problem.stages, problem.places), np.int64)
-        np.add.at(self.counts, (self.stage, self.place), 1)
-        self._ends = np.searchsorted(self.stage, np.arange(problem.stages + 1))
-        self._cache: dict[int, list[tuple[slice, Choices]]] = {}
-        self._cached = 0
-
-    def _blocks(self, stage: int) -> Iterator[tuple[slice, Choices]]:
-        """Next states of samples at a stage, with all that can be done there."""
-        if stage in self._cache:
-            yield from self._cache[stage]
-            return
-        begin, end = self._ends[stage : stage + 2]
-        found: list[tuple[slice, Choices]] | None = []
-        for part, choices in self.problem.blocks(self.states[begin:end]):
-            block = slice(begin + part.start, begin + part.stop), choices
-            yield block
-            self._cached += choices.features.nnz if found is not None else 0
-            if found is not None:
-                found.append(block)
-            if self._cached > _CACHED:
-                found = None
-        if found is not None:
-            self._cache[stage] = found
+class PastModel(Kept):
+    """The model of samples that were kept."""
 
     def outcomes(self, stage: int, following: FloatArray | None) -> FloatArray:
         """Return R' + γf(S', ξ) of the samples at a stage."""
         found = self.rewards[self._ends[stage] : self._ends[stage + 1]].copy()
         if following is not None:
-            for part, choices in self._blocks(stage):
+            for part, choices in self.blocks(stage):
                 values = choices.best(following[:, None])[:, 0]
                 found[part.start - self._ends[stage] : part.stop - self._ends[stage]] += (
                     self.problem.continuation * values
@@ -143,26 +103,9 @@ class PastModel:
 
     def _step(self, stage: int, following: FloatArray | None) -> tuple[FloatArray, FloatArray]:
         """Return means of R' + γg, (d,), and K̂, (d, d), for the policy of a vector at the next states."""
-        problem = self.problem
-        totals = np.zeros(problem.places) + np.bincount(
-            self.place[self._ends[stage] : self._ends[stage + 1]],
-            self.rewards[self._ends[stage] : self._ends[stage + 1]],
-            problem.places,
-        )
-        kernel = np.zeros((problem.places, problem.dimension))
-        if following is not None:
-            for part, choices in self._blocks(stage):
-                rows = choices.greedy(following)
-                place = self.place[part]
-                totals += problem.continuation * np.bincount(place, choices.known[rows], problem.places)
-                present, first = np.unique(place, return_index=True)
-                ends = np.append(first, len(place))
-                adding = csr_array((np.ones(len(place)), np.arange(len(place)), ends), (len(present), len(place)))
-                kernel[present] += (adding @ choices.features[rows]).toarray()
-        n = np.maximum(self.counts[stage], 1)
-        means, kernel = totals / n, kernel / n[:, None]
-        if problem.coefficients is not None:
-            means, kernel = problem.coefficients @ means, problem.coefficients @ kernel
+        means, kernel = self.step(stage, following)
+        if self.problem.coefficients is not None:
+            means, kernel = self.problem.coefficients @ means, self.problem.coefficients @ kernel
         return means, kernel
 
     @cached_property

@@ -249,7 +249,7 @@ def drive(
                 remove_records(study)
         if isinstance(study.problem, FeatureProblem) and study.outcome is Outcome.CERTIFIED:
             with one_thread(), suppress(KeyboardInterrupt):  # then the same call again tests
-                examine(study, model)
+                examine(study, model, deadline)
         logger.info("%s", study)
         return replace(study.result(), names=getattr(model, "names", None))
 

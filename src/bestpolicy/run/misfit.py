@@ -27,11 +27,13 @@ from bestpolicy.diagnostics.doubt import LEVEL
 from bestpolicy.errors import BestPolicyError, InvalidInput, one_line
 from bestpolicy.problem import FeatureProblem
 from bestpolicy.run.audit import checked, mean_limits
+from bestpolicy.run.measure import Record
 from bestpolicy.simulators import FeatureSimulator
+from bestpolicy.simulators.calls import Paused, recording
 from bestpolicy.stopping.hull import value_ranges
 from bestpolicy.study import Study
 from bestpolicy.study.feature_result import FeatureResult
-from bestpolicy.study.misfit import FeatureMisfit
+from bestpolicy.study.misfit import NO_TIME, FeatureMisfit
 
 _SCREENED, _CONFIRMED = 32, 2000  # samples of a pair: of all, and of the worst
 _WORST = 8  # pairs that are confirmed, for each of the two functions
@@ -75,8 +77,11 @@ def untestable(problem: Any, simulator: Any) -> str:
     return "" if isinstance(simulator, FeatureSimulator) else "the simulator cannot be called at other states"
 
 
-def examine(study: Study, simulator: Any) -> None:
-    """Have a study of a feature map that has its certificate know of the features' fit, if it was to be tested."""
+def examine(study: Study, simulator: Any, deadline: float | None = None) -> None:
+    """Have a study of a feature map that has its certificate know of the features' fit, if it was to be tested.
+
+    A test that the deadline (on the clock of `time.monotonic`) cuts short finds nothing; the same call again tests.
+    """
     share, result = study.settings.linearity, study.result()
     if study.fit_is_known or not share or not study.problem.has_choice or not isinstance(result, FeatureResult):
         return
@@ -88,8 +93,12 @@ def examine(study: Study, simulator: Any) -> None:
         why = "no calls of the budget were left for it"
     if not why:
         try:
-            study.know_fit(_within(result, simulator, calls, most))
+            with recording(Record(until=deadline).open(lambda: study.stop_requested)):
+                found = _within(result, simulator, calls, most)
+            study.know_fit(found)
             return
+        except Paused:
+            why = NO_TIME
         except BestPolicyError as error:
             why = f"the test failed: {one_line(error).rstrip('.')}"
     study.know_fit(why)

@@ -100,11 +100,13 @@ class FeatureSimulator:
     def call(self, states: FloatArray, actions: IntArray, rng: np.random.Generator, stage: int = 0) -> _Answer:
         """Return whole rewards in the user's units, and next states, both checked."""
         extra = {"stage": stage} if self._takes_stage else {}
+        tick()
         if self.vectorized:
             answer = self._called(lambda: self.step(states, actions, rng, **extra), states, actions)
             return self._checked(answer, states, actions)
         rewards, following = np.empty(len(states)), np.empty(states.shape)
         for i in range(len(states)):
+            tick()
             row = slice(i, i + 1)
             state, action = states[i].copy(), int(actions[i])
             one = self._called(partial(self.step, state, action, rng, **extra), states[row], actions[row])

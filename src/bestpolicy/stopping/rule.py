@@ -95,7 +95,7 @@ class Proof:
 
     Attributes
     ----------
-    theorem : {"R", "T", "P", "F", "U", "O", "I", "UD", "no choice"}
+    theorem : {"R", "T", "P", "F", "U", "O", "I", "UD", "F±", "H", "no choice"}
     samples : Evidence, optional
     transform : array (d, d), optional
         The coordinates of the test: φ times this.

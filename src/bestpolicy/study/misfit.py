@@ -18,6 +18,8 @@ from bestpolicy.features.base import named
 from bestpolicy.study.result import at_most
 from bestpolicy.verification.claim import MISFIT
 
+NO_TIME = "no time was left for it"  # why a map was not tested; the same call again does
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureMisfit:

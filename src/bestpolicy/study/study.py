@@ -58,7 +58,7 @@ from bestpolicy.study.feature_result import FeatureResult
 from bestpolicy.study.forecast import Outlook, Pace, in_time, outlook
 from bestpolicy.study.journal import Asked, Record, answered, damage, pack, rows_of_checks, tally_to_bytes
 from bestpolicy.study.linearity import Linearity, LinearityTest
-from bestpolicy.study.misfit import FeatureMisfit
+from bestpolicy.study.misfit import NO_TIME, FeatureMisfit
 from bestpolicy.study.past import Past
 from bestpolicy.study.patience import TimeUp, patiently
 from bestpolicy.study.queries import FIRST_OF_TEST, Batch, Query, check_tally
@@ -466,7 +466,7 @@ class Study:
     @property
     def fit_is_known(self) -> bool:
         """Whether the feature map was tested, or could not be."""
-        return self._fit is not None
+        return self._fit not in (None, NO_TIME)
 
     def know_fit(self, found: FeatureMisfit | str) -> None:
         """Take what was found of a feature map after a certificate, or why it was not tested, also into the file.

@@ -10,7 +10,7 @@ file, only NumPy and SciPy, and follows the theorems as they are stated in the m
 - `coordinates`, `paper`: Theorems R and R-E, the rule of `gss` and `gss-e`;
 - `tables`, `look`: Theorem U, the rule of `sharp` for tables; `bets`, `intersection`,
   `paths`: Theorems I and UD, its rules for features;
-- `episodes`: Theorem O, the rule of `forward`; `hull`: Theorem F±, that of states which nobody lists;
+- `episodes`: Theorem O, the rule of `forward`; `hull`, `hull_gaps`: Theorems F± and H, where nobody lists states;
 - `journal`: what the study's file shows of the order of things;
 - `noise`, `regression`, `kernel`, `tight`, `protocol`: Theorems T, T-E, P and F, the rules of `tight` and `adaptive`.
 
@@ -35,13 +35,13 @@ from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import spsolve
 
 from bestpolicy.errors import LIMIT_GB, BestPolicyError, InvalidInput, TooLarge
-from bestpolicy.verification import episodes, hull, intersection, look, paper, paths, protocol
+from bestpolicy.verification import episodes, hull, hull_gaps, intersection, look, paper, paths, protocol
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import ABSOLUTE, MISFIT, NO_CHOICE, Claim, rule_name
 from bestpolicy.verification.journal import check_journal
 from bestpolicy.verification.reading import Budget, Floats, Ints, Rejected, digest, parse, read_text, visible
 
-THEOREMS = ("R", *protocol.THEOREMS, "U", "O", "I", "UD", "F±", NO_CHOICE)
+THEOREMS = ("R", *protocol.THEOREMS, "U", "O", "I", "UD", "F±", "H", NO_CHOICE)
 _THEIR_WORD = "the user's word"
 _DOWN = Context(rounding=ROUND_FLOOR)
 
@@ -196,10 +196,10 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
     shown = tabular = False
     per_misfit = 0.0
     try:
-        if theorem == "F±":
-            theorem += "-E" if document.child("problem").has("horizon") else ""
+        if theorem in ("F±", "H"):
             reasons += hull.contradictions(document, claim)
-            found, used, more = hull.certified(document, claim)
+            found, used, more = (hull if theorem == "F±" else hull_gaps).certified(document, claim)
+            theorem += "-E" if document.child("problem").has("horizon") else ""
             per_misfit = hull.per_misfit(document)
             case, policy = None, None
             if model is not None:

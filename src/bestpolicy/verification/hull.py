@@ -144,7 +144,7 @@ def contradictions(document: Node, claim: Claim) -> list[str]:
         ("own_data", claim.own_data == 0),
         ("start", claim.start is None),
         ("asked_was_certified", stated.flag("asked_was_certified") == reached(claim.epsilon, claim.asked)),
-        ("rule", stated.text("rule") == rule_name("F±", setting.horizon is not None, claim.epsilon)),
+        ("rule", stated.text("rule") == rule_name(claim.theorem, setting.horizon is not None, claim.epsilon)),
     ]
     described = document.child("problem").child("description")
     for name in ("discount", "horizon", "dimension", "actions"):

@@ -32,6 +32,7 @@ from urllib.parse import quote
 import numpy as np
 
 from bestpolicy.errors import InvalidInput
+from bestpolicy.verification import hull_gaps
 from bestpolicy.verification.hull import check_order
 from bestpolicy.verification.journal_bets import require_batches, require_lag
 from bestpolicy.verification.reading import Budget, Floats, Ints, Node, Rejected
@@ -174,11 +175,14 @@ class _Story:
         requests = [(place, _unpacked(content)) for place, (kind, content) in enumerate(self.rows) if kind == "asked"]
         if not requests or any(kind == "answer" for kind, _ in self.rows[: requests[0][0]]):
             raise Rejected("the file of studies does not show what was asked before the first answer")
-        if self.document.child("claim").fields["theorem"] == "F±":
+        if self.document.child("claim").fields["theorem"] in ("F±", "H"):
             told = [
                 (place, _drawn(content[16:])) for place, (kind, content) in enumerate(self.rows) if kind == "answer"
             ]
-            check_order(requests, told, proof)
+            if self.document.child("claim").fields["theorem"] == "H":
+                hull_gaps.check_order(requests, told, self.document)
+            else:
+                check_order(requests, told, proof)
             return
         if self.document.child("claim").fields["theorem"] == "O":
             self._check_episodes(dict(requests), proof)
