@@ -13,10 +13,10 @@ from tests.hull_models import simulator, truth
 STARTS = np.array([[0.0], [3.3], [8.0]])
 
 
-def slider(bend):
+def slider(bend, **time):
     """Sliding towards 1, where it pays; rewards between the nodes fall short of their interpolation by `bend`."""
     hats = bp.features.Blocks([bp.features.Hats([[0.0, 0.5, 1.0]])] * 2)
-    known = bp.FeatureProblem(hats, actions=2, discount=0.6)
+    known = bp.FeatureProblem(hats, actions=2, **time or {"discount": 0.6})
 
     def step(states, actions, rng):
         noise, position = rng.random(len(states)), states[:, 0]

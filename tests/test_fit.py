@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 import bestpolicy as bp
 from bestpolicy.run.audit import STAKES, mean_limits
-from bestpolicy.run.misfit import Differences, _tested
+from bestpolicy.run.misfit import Differences, Place, _tested
 from bestpolicy.samples import Draws
 from bestpolicy.stopping.hull import bracket, outcome_ranges, value_ranges
 from bestpolicy.study.result import Outcome
@@ -47,13 +47,26 @@ def test_every_wording_of_a_claim_says_its_condition(tmp_path):
     assert "not tested" in early.explanation
 
 
-def test_episodes_and_maps_without_anchors_are_said_to_be_untested():
-    result = bp.identify(simulator(horizon=3), epsilon="15%", delta=0.1, seed=1)
-    assert result.certified
-    assert result.misfit is None
-    assert "+ 6ζ" in result.explanation
-    assert "not tested: the test is for discounted problems" in result.explanation
-    assert result.to_dict()["untested"]
+def test_episodes_are_tested_at_their_steps():
+    fits = bp.identify(simulator(horizon=3), epsilon="15%", delta=0.1, seed=1)
+    assert fits.certified
+    assert "+ 6ζ" in fits.explanation
+    assert fits.misfit is not None
+    bent = bp.identify(slider(bend=1.0, horizon=3), epsilon="15%", delta=0.1, seed=1)
+    assert bent.outcome is Outcome.DOUBT
+    assert 0 < bent.misfit.shown <= 0.6
+
+
+def test_the_functions_of_a_step_are_those_of_the_next():
+    """The mean outcome at an anchor is near what the vectors of its step say; the last step has the least range."""
+    model = simulator(horizon=3)
+    result = bp.identify(model, epsilon="5%", delta=0.1, seed=1, linearity=0)
+    tester = Differences(result, model)
+    for stage in range(3):
+        means = tester.at_anchor(2, stage, 20_000, (stage,)).mean(axis=1)
+        assert np.abs(means - tester.vectors[:, stage, 2]).max() < 0.1
+    spread = [np.diff(tester.limits(Place(np.array([1.5]), 1, stage)), axis=0).max() for stage in range(3)]
+    assert spread[0] > spread[1] > spread[2]
 
 
 def test_a_run_tests_its_features_and_prices_what_it_finds():
@@ -158,18 +171,18 @@ def test_the_difference_has_twice_the_range_of_an_outcome():
     """With known rewards the limits move, and with a remainder they are those of the simulated pairs."""
     for model in (slider(bend=1.0), simulator()):
         tester = Differences(bp.identify(model, **HOW, linearity=0), model)
-        reach = 1.0 + model.problem.continuation * (tester.high - tester.low)
+        reach = 1.0 + model.problem.continuation * (tester.high - tester.low)[:, 0]
         rng, end = np.random.default_rng(0), 1.0 if model.problem.known_reward is None else 8.0
         for seed in range(20):
             state, action = rng.uniform(0, end, 1), int(rng.integers(model.problem.actions))
-            low, high = tester.limits(state, action)
+            low, high = tester.limits(Place(state, action))
             if model.problem.remainder is None:
                 np.testing.assert_allclose(high - low, 2 * reach)
-            found = tester.differences(state, action, 200, (seed,))
+            found = tester.differences(Place(state, action), 200, (seed,))
             assert (found >= low[:, None] - 1e-12).all()
             assert (found <= high[:, None] + 1e-12).all()
     tester = Differences(bp.identify(slider(bend=1.0), **HOW, linearity=0), slider(bend=1.0))
-    low, high = tester.limits(np.array([0.25]), 1)
+    low, high = tester.limits(Place(np.array([0.25]), 1))
     assert (low < -1.0).all()  # Λ alone would be too narrow: the worst reward at the pair, the best at the anchors
     assert (high > 1.0).all()
 
@@ -178,10 +191,10 @@ def test_what_is_shown_is_wrong_as_rarely_as_it_says():
     """The interpolated model fits, with noise that common random numbers do not take away: nothing may be shown."""
     model = slider(bend=1.0).interpolated()
     result, runs = bp.identify(model, **HOW, linearity=0), 100
-    states, actions = np.array([[0.25], [0.75], [0.6]]), np.array([0, 1, 0])
-    wrong = sum(_tested(result, model, states, actions, (4, 100, 1), 0.3, seed).shown > 0 for seed in range(runs))
+    places = [Place(np.array([0.25]), 0), Place(np.array([0.75]), 1), Place(np.array([0.6]), 0)]
+    wrong = sum(_tested(result, model, places, (4, 100, 1), 0.3, seed).shown > 0 for seed in range(runs))
     assert binomtest(wrong, runs, 0.3, alternative="greater").pvalue > 1e-6
-    shown = [_tested(result, slider(bend=1.0), states, actions, (8, 400, 2), 0.3, seed).shown for seed in range(5)]
+    shown = [_tested(result, slider(bend=1.0), places, (8, 400, 2), 0.3, seed).shown for seed in range(5)]
     assert min(shown) > 0  # of the system itself, which is bent, it is
 
 

@@ -1,9 +1,10 @@
 """Tests of a feature map: how wrong is interpolation, where states cannot be listed?
 
 At a pair (s, a) with weights φ_c on the anchors, D = Y(s, a) - Σ_c φ_c Y(anchor c) has mean ζ(s, a), the error of
-interpolation of the one function in question, whatever the coupling. With the same random numbers for all of them it
-varies little. Many pairs with few samples choose the worst (screening); fresh samples of these give their ζ with limits
-by Lemma W; the range of D is twice that of Y. This is no bound on the supremum over a continuum: nothing measured is.
+interpolation of the one function in question (the values of the next step, if there are episodes), whatever the
+coupling. With the same random numbers for all of them it varies little. Many pairs with few samples choose the worst
+(screening); fresh samples of these give their ζ with limits by Lemma W; the range of D is twice that of Y. This is no
+bound on the supremum over a continuum: nothing measured is.
 
 *All limits are right with probability 1 - δ.* The screening fixes which pairs are confirmed, from samples of its own;
 given that, each of them has two limits by betting, each wrong with probability δ/(2·pairs) at *any* number of samples:
@@ -16,7 +17,7 @@ the run's calls (and up to four times that share where more follow); all of it i
 from __future__ import annotations
 
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,7 +55,7 @@ def misfit(
     delta: float = 0.05,
     seed: int = 0,
 ) -> FeatureMisfit:
-    """Test the features of a result at states, with every allowed action: how wrong is interpolation there?
+    """Test the features of a result at states, with every allowed action, at every step: how wrong are they there?
 
     It needs a feature map with anchors (or nodes that `step_from` simulates) and a simulator whose `step` uses `rng`
     alike in all states, so that common random numbers make differences small; otherwise it is as right, and wider.
@@ -65,13 +66,14 @@ def misfit(
         raise InvalidInput(f"misfit cannot be tested: {wrong}.")
     place = np.flatnonzero(problem.allowed(begin).reshape(-1))
     row, action = np.divmod(place, problem.actions)
-    return _tested(result, simulator, begin[row], action, (_SCREENED, _CONFIRMED, _WORST), delta, seed)
+    places = [
+        Place(begin[i], int(a), stage) for stage in range(problem.stages) for i, a in zip(row, action, strict=True)
+    ]
+    return _tested(result, simulator, places, (_SCREENED, _CONFIRMED, _WORST), delta, seed)
 
 
 def untestable(problem: Any, simulator: Any) -> str:
     """Say why a feature map cannot be tested; nothing if it can."""
-    if problem.horizon is not None:
-        return "the test is for discounted problems"
     if problem.coefficients is not None:
         return "the feature map has no anchors, pairs whose features are the unit vectors"
     return "" if isinstance(simulator, FeatureSimulator) else "the simulator cannot be called at other states"
@@ -111,6 +113,9 @@ def _within(result: FeatureResult, simulator: FeatureSimulator, calls: int, most
     paths = max(1, min(_PAIRS, calls // 50) // _STEPS)
     states, walked = _visited(result, simulator, paths, rng)
     actions = _random_actions(problem, states, rng)
+    stages = (
+        np.zeros(len(states), np.int64) if problem.horizon is None else rng.integers(problem.stages, size=len(states))
+    )
     index, _ = problem.feature_map.weights(states[:1], actions[:1])
     each = 1 + index.shape[1]  # calls of one difference, at most
     half = (calls - walked) // 2
@@ -121,7 +126,8 @@ def _within(result: FeatureResult, simulator: FeatureSimulator, calls: int, most
     confirmed = max(1, half // (2 * each * worst))
     seed = int(rng.integers(2**62))
     sizes = few, confirmed, worst
-    found = _tested(result, simulator, states[chosen], actions[chosen], sizes, LEVEL, seed, most - walked)
+    places = [Place(states[i], int(actions[i]), int(stages[i])) for i in chosen]
+    found = _tested(result, simulator, places, sizes, LEVEL, seed, most - walked)
     return FeatureMisfit(**vars(found) | {"calls": found.calls + walked})
 
 
@@ -139,11 +145,12 @@ def _visited(
     else:
         _, states = simulator.call(pairs[0][place], pairs[1][place], rng)
     seen.append(states)
-    for _ in range(_STEPS - 1):
-        own, other = result.policy(states), _random_actions(problem, states, rng)
-        _, states = simulator.call(states, np.where(rng.random(len(states)) < 0.5, own, other), rng)
+    for step in range(1, min(_STEPS, problem.horizon or _STEPS)):
+        now = 0 if problem.horizon is None else step
+        own, other = result.policy(states, now), _random_actions(problem, states, rng)
+        _, states = simulator.call(states, np.where(rng.random(len(states)) < 0.5, own, other), rng, now)
         seen.append(states)
-    return np.concatenate(seen), paths * _STEPS
+    return np.concatenate(seen), paths * len(seen)
 
 
 def _random_actions(problem: FeatureProblem, states: FloatArray, rng: np.random.Generator) -> IntArray:
@@ -156,41 +163,35 @@ def _random_actions(problem: FeatureProblem, states: FloatArray, rng: np.random.
 def _tested(
     result: FeatureResult,
     simulator: FeatureSimulator,
-    states: FloatArray,
-    actions: IntArray,
+    places: list[Place],
     sizes: tuple[int, int, int],
     delta: float,
     seed: int,
     calls: int = 0,
 ) -> FeatureMisfit:
-    """Screen pairs, and confirm the worst of them; further, up to so many calls, if what counts is not shown."""
+    """Screen places, and confirm the worst of them; further, up to so many calls, if what counts is not shown."""
     few, many, most = sizes
     tester = Differences(result, simulator)
-    screened = np.array(
-        [
-            tester.differences(state, int(action), few, (seed, 0, n)).mean(axis=1)
-            for n, (state, action) in enumerate(zip(states, actions, strict=True))
-        ]
-    )
+    screened = np.array([tester.differences(at, few, (seed, 0, n)).mean(axis=1) for n, at in enumerate(places)])
     worst = [(int(i), side) for side in (0, 1) for i in np.argsort(-screened[:, side], kind="stable")[:most]]
     level = log(2 * len(worst) / number("delta", delta, above=0, below=1))
     scale = result._units.reward_scale
     counts = result.epsilon / (result.epsilon_at(1.0) - result.epsilon) / scale  # the misfit that moves ε by ε
-    (mean, high), at, shown, at_shown = (-1.0, -np.inf), 0, 0.0, 0
+    (mean, high), at, shown, at_shown = (-1.0, -np.inf), places[0], 0.0, places[0]
     for n, (i, side) in enumerate(worst):
-        pair, outcomes = (states[i], int(actions[i])), np.zeros(0)
-        low, top = tester.limits(*pair)[:, side]
+        place, outcomes = places[i], np.zeros(0)
+        low, top = tester.limits(place)[:, side]
         for again in range(_AGAIN):
-            drawn = tester.differences(*pair, max(many, len(outcomes)), (seed, 1, n, again))[side]
+            drawn = tester.differences(place, max(many, len(outcomes)), (seed, 1, n, again))[side]
             outcomes = np.concatenate([outcomes, drawn])
             least, limit = (float(end + low) for end in mean_limits(outcomes - low, top - low, level))
-            doubled = tester.calls + len(outcomes) * tester.each(*pair)
+            doubled = tester.calls + len(outcomes) * tester.each(place)
             if not least <= counts < outcomes.mean() or doubled > calls:
                 break
         if limit > high:
-            (mean, high), at = (float(outcomes.mean()), limit), i
+            (mean, high), at = (float(outcomes.mean()), limit), place
         if least > shown:
-            shown, at_shown = least, i
+            shown, at_shown = least, place
     zeta, shown = max(0.0, mean) * scale, shown * scale
     width = max(0.0, high * scale - zeta)
     epsilon_at = result.epsilon_at
@@ -199,9 +200,9 @@ def _tested(
     return FeatureMisfit(
         zeta,
         width,
-        states[at],
-        int(actions[at]),
-        len(states),
+        at.state,
+        at.action,
+        len(places),
         result.epsilon,
         epsilon_at(zeta + width),
         shown,
@@ -211,59 +212,82 @@ def _tested(
     )
 
 
+class Place(NamedTuple):
+    """A pair at a step of an episode (0 if there are none)."""
+
+    state: FloatArray
+    action: int
+    stage: int = 0
+
+
 class Differences:
     """Differences between a pair and its interpolation, with common random numbers."""
 
     def __init__(self, result: FeatureResult, simulator: FeatureSimulator) -> None:
         self.problem, self.simulator, self.calls = result.policy.problem, simulator, 0
-        self.vectors = result._vectors[::-1, 0, :-1]  # ξ⁺, ξ⁻
-        low, high, _ = value_ranges(self.problem, result._vectors[::-1, :, :-1])
-        self.low, self.high = low[:, 0], high[:, 0]
+        self.vectors = result._vectors[::-1, :, :-1]  # ξ⁺, ξ⁻ of each step
+        self.low, self.high, _ = value_ranges(self.problem, self.vectors)
 
-    def each(self, state: FloatArray, action: int) -> int:
+    def each(self, place: Place) -> int:
         """Return the calls that one difference takes."""
-        _, weight = self.problem.feature_map.weights(state[None], np.array([action]))
-        return 1 + int((weight[0] > 0).sum())
+        return 1 + int((self._weights(place)[1] > 0).sum())
 
-    def limits(self, state: FloatArray, action: int) -> FloatArray:
+    def limits(self, place: Place) -> FloatArray:
         """Limits of D of V⁺, and of V⁻ the other way round, (2, 2): below first. They are 2Λ apart.
 
         R' of the pair is known to be in [-g, 1-g] only: the problem's remainder is about what is simulated.
         """
-        index, weight = self.problem.feature_map.weights(state[None], np.array([action]))
-        known = float(self.problem.known(state[None], np.array([action]))[0])
-        least, most = (float(weight[0] @ each[index[0]]) for each in self.problem.remainder_limits)
-        spread = self.problem.continuation * (self.high - self.low)
+        index, weight = self._weights(place)
+        known = float(self.problem.known(place.state[None], np.array([place.action]))[0])
+        least, most = (float(weight @ each[index]) for each in self.problem.remainder_limits)
+        following = self._following(place.stage)
+        spread = 0.0 if following is None else self.high[:, following] - self.low[:, following]
+        spread = self.problem.continuation * np.broadcast_to(spread, 2)
         low, high = -known - most - spread, 1.0 - known - least + spread
         return np.array([[low[0], -high[1]], [high[0], -low[1]]])
 
-    def outcomes(self, state: FloatArray, action: int, samples: int, seed: tuple[int, ...]) -> FloatArray:
+    def outcomes(self, place: Place, samples: int, seed: tuple[int, ...]) -> FloatArray:
         """R' + γV^±(S') of a pair, (2, n)."""
-        states, actions = np.repeat(state[None], samples, axis=0), np.full(samples, action)
-        rewards, following = self.simulator.call(states, actions, np.random.default_rng(seed))
+        states, actions = np.repeat(place.state[None], samples, axis=0), np.full(samples, place.action)
+        rewards, following = self.simulator.call(states, actions, np.random.default_rng(seed), place.stage)
         scaled = (rewards - self.simulator.low) / self.simulator.units.reward_scale
-        return self._with_values(scaled - self.problem.known(states, actions), following)
+        return self._with_values(scaled - self.problem.known(states, actions), following, place.stage)
 
-    def at_anchor(self, place: int, samples: int, seed: tuple[int, ...]) -> FloatArray:
+    def at_anchor(self, number: int, stage: int, samples: int, seed: tuple[int, ...]) -> FloatArray:
         """The same of an anchor, or of a node that no pair reaches."""
         pairs = self.problem.feature_map.pairs
         if pairs is not None:
-            return self.outcomes(pairs[0][place], int(pairs[1][place]), samples, seed)
-        rewards, following = self.simulator.from_nodes(np.full(samples, place), np.random.default_rng(seed))
-        return self._with_values(rewards, following)
+            return self.outcomes(Place(pairs[0][number], int(pairs[1][number]), stage), samples, seed)
+        rewards, following = self.simulator.from_nodes(np.full(samples, number), np.random.default_rng(seed), stage)
+        return self._with_values(rewards, following, stage)
 
-    def _with_values(self, rewards: FloatArray, following: FloatArray) -> FloatArray:
-        self.calls += len(rewards)
-        values = np.clip(self.problem.values(following, np.ascontiguousarray(self.vectors.T)), self.low, self.high)
-        found: FloatArray = rewards + self.problem.continuation * values.T
-        return found
-
-    def differences(self, state: FloatArray, action: int, samples: int, seed: tuple[int, ...]) -> FloatArray:
+    def differences(self, place: Place, samples: int, seed: tuple[int, ...]) -> FloatArray:
         """D of V⁺, and of V⁻ the other way round, (2, n); each is harmful where its mean is positive."""
         whole("samples", samples, 1)
-        index, weight = self.problem.feature_map.weights(state[None], np.array([action]))
         mixed = sum(
-            weight[0, i] * self.at_anchor(int(c), samples, seed) for i, c in enumerate(index[0]) if weight[0, i] > 0
+            share * self.at_anchor(int(c), place.stage, samples, seed)
+            for c, share in zip(*self._weights(place), strict=True)
+            if share > 0
         )
-        found: FloatArray = (self.outcomes(state, action, samples, seed) - mixed) * np.array([[1.0], [-1.0]])
+        found: FloatArray = (self.outcomes(place, samples, seed) - mixed) * np.array([[1.0], [-1.0]])
+        return found
+
+    def _weights(self, place: Place) -> tuple[IntArray, FloatArray]:
+        index, weight = self.problem.feature_map.weights(place.state[None], np.array([place.action]))
+        return index[0], weight[0]
+
+    def _following(self, stage: int) -> int | None:
+        """The step whose values come after one; None after the last."""
+        if self.problem.horizon is None:
+            return 0
+        return stage + 1 if stage + 1 < self.problem.horizon else None
+
+    def _with_values(self, rewards: FloatArray, states: FloatArray, stage: int) -> FloatArray:
+        self.calls += len(rewards)
+        following = self._following(stage)
+        if following is None:
+            return np.stack([rewards] * 2)
+        values = self.problem.values(states, np.ascontiguousarray(self.vectors[:, following].T))
+        values = np.clip(values, self.low[:, following], self.high[:, following])
+        found: FloatArray = rewards + self.problem.continuation * values.T
         return found
