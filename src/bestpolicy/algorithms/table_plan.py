@@ -34,6 +34,7 @@ from bestpolicy.algorithms.table_planner import PATIENCE, Planner
 from bestpolicy.algorithms.table_search import Search
 from bestpolicy.stopping.tables.lag import PLANNED, SHARES, Lag
 from bestpolicy.stopping.tables.model import Table, TableSamples
+from bestpolicy.stopping.tables.rows import is_small
 
 PILOT = 32
 _HOPE = 1.15
@@ -41,6 +42,7 @@ _SMALL_SHARE = 0.05  # of the form without template where the other one is used
 _WORTH = 0.7  # of the best certified ε: an early lag that is not expected to say so much is none
 _COARSEST = 0.01  # of what an early lag must certify: finer ones are not planned
 _AHEAD = 8  # times the past: samples of an early lag
+_DIVISIONS = [0.3, 0.5, 0.7]  # what the start may take of them
 
 
 class EarlyLag(Lag):
@@ -120,10 +122,11 @@ def _early_lag(
     worth = _WORTH * min(known, float(model.chain.longest.max()))
     if epsilon > _WORTH * worth:
         return None
-    rest, plans = 1 - sum(SHARES.values()), []
-    for coarse in (worth, (worth * max(epsilon, _COARSEST * worth)) ** 0.5):
+    rest, plans, small = 1 - sum(SHARES.values()), [], is_small(model.chain)
+    finer = (worth * max(epsilon, _COARSEST * worth)) ** 0.5
+    for coarse in [worth, finer] if small else [worth]:  # rehearsals of large tables take long
         planner = Planner(model, coarse, delta, np.array([_SMALL_SHARE, rest - _SMALL_SHARE]))
-        plans.append(Search(planner, *planner.first_plan(), seed, say).filling(room))
+        plans.append(Search(planner, *planner.first_plan(), seed, say).filling(room, _DIVISIONS if small else [0.5]))
     bound, lag = min(plans, key=lambda plan: plan[0])
     if bound > worth:
         return None

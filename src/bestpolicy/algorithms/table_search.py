@@ -16,7 +16,6 @@ from bestpolicy.stopping.tables.look import Observed
 _CLOSES = 0.95  # of epsilon: what a rehearsal must reach
 _GROWTH, _STEP = 1.25, 1.12  # of counts, on the way up and when it is tried with fewer
 _DRAWS = 3
-_DIVISIONS = (0.3, 0.5, 0.7)  # what the start may take of an early lag
 _FARTHEST = 5.5 * PATIENCE  # times the past: a larger plan asks for no more samples before the next one
 _POLISHED = 1.3 * PATIENCE  # times the past: up to here it is tried with fewer samples
 
@@ -99,10 +98,10 @@ class Search:
                     break
         return self.planned(factor, level), self.known[factor, level][1]
 
-    def filling(self, room: float) -> tuple[float, Lag]:
-        """Divide so many samples among the first order and the start; return the best bound that a rehearsal has."""
+    def filling(self, room: float, shares: list[float]) -> tuple[float, Lag]:
+        """Give the start some share of so many samples; return the best bound that a rehearsal has, and the lag."""
         found = []
-        for share in _DIVISIONS:
+        for share in shares:
             level = max([i for i, each in enumerate(self.levels) if each.sum() <= share * room], default=0)
             factor = max(room - float(self.levels[level].sum()), (1 - share) * room) / float(self.counts.sum())
             found.append((self.rehearse(factor, level), factor, level))
