@@ -6,6 +6,7 @@ from math import inf, log
 
 import numpy as np
 import pytest
+from scipy.spatial import ConvexHull
 from scipy.stats import binomtest
 
 import bestpolicy as bp
@@ -17,12 +18,15 @@ from bestpolicy.design import g_optimal_design
 from bestpolicy.samples import Pulls
 from bestpolicy.stopping.dense import theorem_i
 from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals
+from bestpolicy.stopping.dense.paths import VERTICES, largest_gain, path_bound
 from bestpolicy.stopping.dense.policies import PolicyPrior
 from bestpolicy.stopping.dense.theorem_i import SIZE_SHARES, Book, Lag, LeastLinear, Outcome, above_psi, on_grid
-from bestpolicy.stopping.dense.theorem_ud import PathBook, law_widths, path_bound
+from bestpolicy.stopping.dense.theorem_ud import PathBook, law_widths
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.lemmas.betting import psi
+from bestpolicy.stopping.lemmas.propagation import propagate
 from bestpolicy.stopping.rounding import coordinates_of
+from bestpolicy.verification.paths import _icosians
 from tests.models import random_mdp, tabular_mdp
 
 DISCOUNTED = random_mdp(3, states=5, actions=2, dimension=4, discount=0.6)
@@ -250,6 +254,26 @@ def test_the_prior_over_policies_sums_to_one():
     every = [np.array([policy]) for policy in itertools.product(range(2), range(3))]
     assert sum(np.exp(prior.log_weight(policy)) for policy in every) == pytest.approx(1.0, abs=1e-12)
     assert prior.log_weight(np.array([[2, 1]])) < -600  # no weight at all
+    drawn = replace(prior, drawn=np.array([[[0, 1]], [[1, 2]], [[1, 0]]]), frequencies=np.array([0.5, 0.3, 0.2]))
+    assert sum(np.exp(drawn.log_weight(policy)) for policy in every) == pytest.approx(1.0, abs=1e-12)
+    assert drawn.log_weight(np.array([[1, 2]])) > log(0.35 * 0.3)
+
+
+def test_policies_that_are_drawn_are_those_that_may_turn_out_to_be_good():
+    one = Lagged(DISCOUNTED, 0)
+    known = Knowledge(one.problem, one.evidence, one.shares, 5.0, 0.1)
+    prior = known.policies()
+    assert prior.frequencies.sum() == pytest.approx(1.0)
+    assert len(prior.drawn) == len({policy.tobytes() for policy in prior.drawn}) > 1
+    np.testing.assert_array_equal(prior.drawn, known.policies().drawn)
+    losses = known.losses(prior.drawn[:, 0])
+    exact = [
+        float((known.response.values - propagate(one.problem, known.model.theta, known.model.mu, p).values).max())
+        for p in prior.drawn
+    ]
+    np.testing.assert_allclose(losses, exact, atol=1e-9)
+    assert prior.frequencies @ losses < known.losses(np.array([[0] * 5, [1] * 5])).mean()
+    assert not len(one.known().policies().drawn)  # at ε = 0 there is one answer only
 
 
 def test_ranges_cover_states_that_were_never_seen():
@@ -295,8 +319,48 @@ def test_paths_in_the_true_model_add_up_to_the_loss():
     gains = np.where(problem.mask, q - values[:, None], -inf)
     gains[np.arange(5), policy] = 0.0
     loss = mdp.loss(policy)
-    assert path_bound(problem, gains, mu, np.zeros((5, 2))) == pytest.approx(loss, rel=1e-6)
-    assert path_bound(problem, gains, mu, np.full((5, 2), 0.01)) > loss
+    assert largest_gain(problem, gains[None], mu, np.zeros((5, 2))) == pytest.approx(loss, rel=1e-6)
+    assert largest_gain(problem, gains[None], mu, np.full((5, 2), 0.01)) > loss
+
+
+def test_the_net_holds_the_ball():
+    for points in (VERTICES, _icosians()):
+        assert len(points) == 120
+        assert 1 - 1e-9 <= -ConvexHull(points).equations[:, -1].max() <= 1 + 1e-8
+    signs = {tuple(np.round(row, 9) + 0.0) for row in VERTICES}
+    assert {tuple(np.round(row * [1, 1, 1, -1], 9) + 0.0) for row in VERTICES} == signs
+
+
+@pytest.mark.parametrize("dimension", [3, 8])
+def test_widths_of_a_path_add_up_as_vectors_do(dimension):
+    mdp = random_mdp(1, states=4, actions=2, dimension=dimension, discount=0.7)
+    problem, rng, states = mdp.problem, np.random.default_rng(dimension), np.arange(4)
+    mu = np.reshape(mdp.mu, (4, -1))
+    differences, centre = problem.features[:, 1] - problem.features[:, 0], rng.normal(size=4) * 0.1
+    root = rng.normal(size=(dimension, dimension)) * 0.3
+    exact = 0.0
+    for policy in itertools.product(range(2), repeat=4):  # u of the truth, from every state
+        kernel = problem.features[states, list(policy)] @ mu.T
+        visits = np.linalg.inv(np.eye(4) - 0.7 * kernel) * np.array(policy)
+        exact = max(exact, (visits @ centre + np.linalg.norm(visits @ differences @ root, axis=1)).max())
+    args = (centre, root @ root.T, differences, (states, np.ones(4, np.int64)), mu, np.zeros((4, 2)))
+    net, simple = path_bound(problem, *args, 0.99 * exact), path_bound(problem, *args, 1e9)
+    assert exact <= net <= min(simple, 1.4 * exact)
+    assert net < 0.95 * simple
+
+
+def test_what_is_known_along_a_path_is_not_clipped_pair_by_pair():
+    # In truth 0 → 1 → 2 → 0 → …, with gains 1, 0, 1. The estimate has 1 → 0, which is too good, and 2 → 3, which is too
+    # bad; along the path these errors are within w, that of the second pair alone is not. With no pair's continuation
+    # above the largest value, which is true of every pair by itself, the bound would be 1/(1-g²) = 1.56.
+    g, law, widths = 0.6, np.zeros((4, 8)), np.zeros((4, 2))
+    problem = tabular_mdp(np.full((4, 2, 4), 0.25), np.full((4, 2), 0.5), discount=g).problem
+    gains = np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    for state, (played, other) in enumerate([(3, 1), (3, 0), (3, 3), (3, 3)]):
+        law[played, 2 * state] = law[other, 2 * state + 1] = 1.0
+    widths[1, 1] = 2.0
+    truth = (1 + g**2) / (1 - g**3)
+    assert 1 / (1 - g**2) < truth <= largest_gain(problem, gains[None], law, widths) < 4.0
 
 
 def test_bets_on_the_unknown_direction_have_mean_one_at_the_truth():

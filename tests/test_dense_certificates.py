@@ -94,6 +94,28 @@ def test_smaller_claims_are_refused(case):
     assert "certif" in " ".join(verdict.reasons)
 
 
+def test_policies_that_were_drawn_are_listed_once_with_weights_that_sum_to_one(case):
+    lag = case.document["proof"]["lag"]
+    assert ("drawn" in lag) == (case.document["claim"]["theorem"] == "UD")
+    if "drawn" not in lag:
+        return
+
+    def packed(name, change):
+        array = np.frombuffer(zlib.decompress(base64.b64decode(lag[name]["data"])), lag[name]["dtype"]).copy()
+        data = base64.b64encode(zlib.compress(change(array).tobytes())).decode()
+        return case.document["proof"] | {"lag": lag | {name: lag[name] | {"data": data}}}
+
+    shape = lag["drawn"]["shape"]
+    for name, change, reason in (
+        ("frequencies", lambda numbers: 1.01 * numbers, "sum to more than 1"),
+        ("drawn", lambda numbers: np.tile(numbers[: shape[2]], shape[0]), "twice"),
+    ):
+        verdict = case.verdict(proof=packed(name, change))
+        assert any(reason in each for each in verdict.reasons), verdict.reasons
+    verdict = case.verdict(store=True, proof=packed("frequencies", lambda numbers: numbers[::-1].copy()))
+    assert not verdict.valid
+
+
 @pytest.mark.study
 def test_episodes_too(tmp_path):
     case = Case(tmp_path, EPISODIC, 0.3)

@@ -357,7 +357,7 @@ def _dense_proof(proof: Proof) -> dict[str, Any]:
     """Theorems I and UD: what their lag has fixed, and each batch since with what was fixed before it."""
     assert proof.fixed is not None
     assert proof.fresh is not None
-    whole = ("favourite", "planned", "cells", "counts")
+    whole = ("favourite", "drawn", "planned", "cells", "counts")
 
     def written(fields: dict[str, Any]) -> dict[str, Any]:
         found = dict(fields)

@@ -6,20 +6,21 @@ samples so far, so bets and lags may rest on it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log, sqrt
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy._numerics.reproducible import grid_shares, one_thread, steady
+from bestpolicy._numerics.reproducible import greedy, grid_shares, one_thread, steady
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.planning import action_gap, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.dense.bets import Rivals, Snapshot
 from bestpolicy.stopping.dense.box import LARGEST, Frame
+from bestpolicy.stopping.dense.paths import largest_gain
 from bestpolicy.stopping.dense.policies import PolicyPrior
-from bestpolicy.stopping.dense.theorem_ud import law_widths, path_bound
+from bestpolicy.stopping.dense.theorem_ud import law_widths
 from bestpolicy.stopping.evidence import Evidence, fit, second_moments
 from bestpolicy.stopping.lags import LAG_SHARES
 from bestpolicy.stopping.lemmas.deviations import Prior, best_ratio, largest_norms, sample_variances
@@ -42,6 +43,7 @@ _ENDS = (
     (400.0, 3.0),
 )  # of a lag, over the past; ranges, over expected
 _LARGEST_WEIGHT, _STEP = 16.0, 1 / 64  # of regression weights, and what they and shares are rounded to
+_DRAWS, _FEWEST_DRAWS, _DRAWN_ENTRIES = 400, 20, 20_000_000  # of policies, for a prior; of numbers to evaluate them
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +154,7 @@ class Knowledge:
 
         def bound(deviations: float) -> float:
             gains[place] = deviations * self.errors - self.gaps
-            return path_bound(self.problem, gains, self.model.mu[0], path.widths)
+            return largest_gain(self.problem, gains[None], self.model.mu[0], path.widths)
 
         low, high = 0.0, 64.0
         if bound(low) > epsilon:
@@ -197,11 +199,37 @@ class Knowledge:
         return grid_shares(design.weights, _STEP / len(design.weights)).reshape(stages, pairs), 2 * design.value
 
     def policies(self) -> PolicyPrior:
-        """A prior over policies: odds exp(-z²/2) of each action."""
+        """A prior over policies: odds exp(-z²/2) of each action; if ε > 0, policies that may turn out to be good."""
         scores = np.full((self.problem.stages, *self.problem.mask.shape), np.inf)  # copies of what is played
         scores[self.rivals.place] = np.maximum(self.gaps, 0.0) / self.errors
         np.put_along_axis(scores, self.policy[:, :, None], 0.0, axis=2)
-        return PolicyPrior.of(self.policy, scores, self.problem.mask)
+        prior = PolicyPrior.of(self.policy, scores, self.problem.mask)
+        number = min(_DRAWS, _DRAWN_ENTRIES // (self.problem.states * self.problem.dimension**2))
+        if self.problem.horizon is not None or self.allowance <= 0 or number < _FEWEST_DRAWS:
+            return prior
+        drawn, counts = np.unique(self._draws(number), axis=0, return_counts=True)
+        return replace(prior, drawn=drawn[:, None, :], frequencies=counts / number)
+
+    def _draws(self, number: int) -> IntArray:
+        """Greedy policies (n, S) for errors of ξ̂ as they may be."""
+        problem, rng = self.problem, np.random.default_rng(self.evidence.tally.samples)
+        gram = second_moments(self.model.sampled, self.evidence.tally.pulls / self.variances)[0]
+        gram = gram + 1e-12 * np.trace(gram) * np.eye(len(gram))
+        # A root by Cholesky: eigenvectors are not the same on all processors.
+        errors: FloatArray = np.linalg.inv(np.linalg.cholesky(gram)).T.astype(np.float64)
+        errors = errors @ rng.standard_normal((len(gram), number))
+        parameters = self.response.parameters[0][:, None] + self.response.moved(errors[None])[0]
+        q_values = np.einsum("sad,dn->nsa", problem.features, parameters)
+        return greedy(np.where(problem.mask, q_values, -inf))
+
+    def losses(self, policies: IntArray) -> FloatArray:
+        """What policies (n, S) of a discounted problem lose, as far as is known, (n,)."""
+        problem, theta, mu = self.problem, self.model.theta[0], self.model.mu[0]
+        played = problem.features[np.arange(problem.states), policies]
+        systems = np.eye(problem.dimension) - problem.continuation * (mu.T @ played)
+        values = (played @ np.linalg.solve(systems, theta[:, None]))[:, :, 0]
+        found: FloatArray = (self.response.values[0] - values).max(axis=1)
+        return found
 
     def ellipsoids(self, delta: float) -> Prior:
         """Γ for the ellipsoids of a lag that may spend delta on them."""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
-from bestpolicy._numerics.reproducible import one_thread
+from bestpolicy._numerics.reproducible import one_thread, steady
 from bestpolicy.algorithms.dense_plan import Knowledge
 from bestpolicy.algorithms.protocol import MAX_ROUNDS, Task
 from bestpolicy.algorithms.tight import whitened_problem, whole_counts, with_shares
@@ -30,7 +30,7 @@ from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.dense.bets import Snapshot
-from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
+from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
 from bestpolicy.stopping.dense.theorem_i import Book, Lag
 from bestpolicy.stopping.dense.theorem_ud import SHARES, PathBook
 from bestpolicy.stopping.evidence import Evidence
@@ -43,12 +43,12 @@ _RATIO = 1.1  # look each time there are so many times the samples
 _LAG_RATIO = 3.0  # a lag for so many times the samples
 _LATE, _LATE_RATIO = 1_000_000, 10.0  # samples from which on a lag begins though the end is not in sight (ties)
 _REDESIGN = 1.3  # a new allocation for so many times the samples
-_EXPLORATION, _PATH_EXPLORATION = 0.1, 0.4  # share of the G-optimal design, for Theorems I and UD
+_EXPLORATION, _PATH_EXPLORATION = 0.1, 0.6  # share of the G-optimal design, for Theorems I and UD
 _BETTER = 1.5  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
 _IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: for a first lag, for a first allocation
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
-_BOOKS = 4  # policies of a lag whose sums are kept
+_BOOKS = 6  # policies of a lag whose sums are kept
 
 
 class Running:
@@ -248,14 +248,23 @@ class DenseCourse:
         self.check = replace(check, passed=passed, statistic=1.0 if passed else min(reached, 1 - 1e-9))
 
     def _tested(self) -> Iterator[tuple[Running, IntArray]]:
-        """Each lag with its own policy, and with the best one by now."""
+        """Each lag with its own policy and the best one, or with the two most promising ones, if it has drawn some."""
         for running in self.running:
-            favourite = running.lag.policies.favourite
-            yield running, favourite
-            if not self.known.ready or np.array_equal(self.known.policy, favourite):
-                continue
-            if running.lag.policies.log_weight(self.known.policy) >= LEAST_LOG_WEIGHT:
-                yield running, self.known.policy
+            prior = running.lag.policies
+            tested = [prior.favourite]
+            if self.known.ready and not np.array_equal(self.known.policy, prior.favourite):
+                tested.append(self.known.policy)
+            if self.known.ready and len(prior.drawn):
+                tested = self._most_promising(prior, [*tested, *prior.drawn])
+            yield from ((running, policy) for policy in tested if prior.log_weight(policy) >= LEAST_LOG_WEIGHT)
+
+    def _most_promising(self, prior: PolicyPrior, policies: list[IntArray]) -> list[IntArray]:
+        """Two different policies for which what they lose and what their bounds are wide sum up to least."""
+        nats = self.nats - np.array([prior.log_weight(policy) for policy in policies])
+        scores = self.known.losses(np.concatenate(policies)) / self.epsilon + np.sqrt(nats / nats[0])
+        order = np.argsort(steady(scores), kind="stable")
+        first = policies[order[0]]
+        return [first, *(policies[place] for place in order if not np.array_equal(policies[place], first))][:2]
 
     def recall(self, check: Check | None) -> None:
         """Take a check from the study's file; if it states something new, this moment's samples prove it."""
@@ -290,7 +299,8 @@ class DenseCourse:
             for snapshot, batch in running.batches
         ]
         fixed = {name: getattr(lag, name) for name in ("number", "started", "delta", "sigma", "gamma", "bet")}
-        fixed |= vars(lag.policies) | {"frame": vars(lag.frame)}
+        fixed |= {name: value for name, value in vars(lag.policies).items() if value.size}
+        fixed["frame"] = vars(lag.frame)
         past = Past(lag.prior, lag.number, lag.started, policy)
         transform = coordinates_of(self.used).transform
         return Proof(

@@ -41,7 +41,7 @@ _SHARES = (0.9, 0.05, 0.05)  # bets, ellipsoids, box
 _FIRST, _NEXT = 0.42, 0.58
 BOLDEST = 0.9
 _STEPS = 60  # of the bisection for ε
-LAG = "number started delta favourite log_odds frame sigma gamma bet"
+LAG = "number started delta favourite log_odds drawn frequencies frame sigma gamma bet"
 _HARD = 512  # rivals that a box is asked about
 
 
@@ -87,7 +87,7 @@ class Proof:
         case.budget.hold(8 * len(self.rivals) * case.stages * (pairs + 6 * dimension), "its bets")
 
     def _log_weight(self) -> float:
-        """log q(π): half on the favourite, half on independent choices with the given odds."""
+        """log q(π): half on the favourite; the rest, or 0.15 beside 0.35 on listed policies, on independent choices."""
         case, shape = self.case, self.policy.shape
         favourite = self.lag.array("favourite", "i", shape)
         odds = self.lag.array("log_odds", "f", (case.stages, *case.mask.shape))
@@ -95,7 +95,25 @@ class Proof:
         if np.isnan(odds).any() or (chances.sum(axis=2) > 1 + 1e-9).any():
             raise Rejected("the odds of actions sum to more than 1")
         chosen = float(np.take_along_axis(odds, self.policy[:, :, None], axis=2).sum())
-        return float(np.logaddexp(log(0.5) if np.array_equal(favourite, self.policy) else -inf, log(0.5) + chosen))
+        listed = self._listed()
+        parts = [log(0.5) if np.array_equal(favourite, self.policy) else -inf]
+        parts += [log(0.5) + chosen] if listed is None else [log(0.15) + chosen, listed]
+        return float(np.logaddexp.reduce(parts))
+
+    def _listed(self) -> float | None:
+        """log(0.35·frequency) of the policy among those that the lag lists; None if it lists none."""
+        if not self.lag.has("frequencies"):
+            return None
+        frequencies = self.lag.array("frequencies", "f", (None,))
+        if not len(frequencies):
+            return None
+        drawn = self.lag.array("drawn", "i", (len(frequencies), *self.policy.shape))
+        if not (frequencies > 0).all() or not frequencies.sum() <= 1 + 1e-9:
+            raise Rejected("the weights of the policies that the lag lists are not positive, or sum to more than 1")
+        if len(np.unique(drawn.reshape(len(drawn), -1), axis=0)) != len(drawn):
+            raise Rejected("the lag lists a policy twice")
+        same = (drawn == self.policy).all(axis=(1, 2))
+        return log(0.35 * float(frequencies[same][0])) if same.any() else -inf
 
     def around(self, share: float, box: float) -> tuple[Around, Rounds]:
         """Theorem P and Lemma N with shares of the lag's δ and of the policy's weight."""

@@ -31,6 +31,11 @@ def require_lag(past: dict[str, Any], document: Node) -> None:
     same = same and np.array_equal(policies["favourite"], lag.array("favourite", "i", np.shape(odds)[:2]))
     for name, value in {"log_odds": odds, **{name: past[name] for name in _MATRICES}}.items():
         same = same and np.array_equal(value, lag.array(name, "f", np.shape(value)))
+    for name, kind in (("drawn", "i"), ("frequencies", "f")):
+        value = policies.get(name, np.zeros(0))
+        same = same and lag.has(name) == (value.size > 0)
+        if same and value.size:
+            same = np.array_equal(value, lag.array(name, kind, np.shape(value)))
     for name, value in past["frame"].items():
         same = same and np.array_equal(value, lag.child("frame").array(name, "f", np.shape(value)))
     if not same:

@@ -18,6 +18,11 @@ f ∈ {-1,1}^S and the direction Σ occ_k φ_k.) So for any Z, with gain_k = c_k
     V* - V^π ≤ max(0, max Z + res/(1-γ)),   res = max_k [gain_k + γ(φ_kᵀm̃ᵀZ + w_k span(Z)/2) - Z(s_k)],
 
 as occ telescopes under the truth. Any m, c and Z will do; they are searched for here anew.
+
+|u|_Σt ≤ |Σ occ_k e_k| if e_k are y_k = Σ_t^½c_k in some basis, or three coordinates of it and the length of the rest.
+|x| ≤ max_i V_iᵀx for points V_i of R⁴ with the unit ball in their convex hull: quaternions of the binary icosahedral
+group (the vertices of a 600-cell) over the distance of its cells from the centre. So with gain_k = c_kᵀξ̃ + e_kᵀV_i
+the largest of the bounds over i holds as well.
 """
 
 from __future__ import annotations
@@ -36,6 +41,7 @@ from bestpolicy.verification.rounding import EPS, MARGIN
 _SHARES = (0.85, 0.05, 0.05, 0.05)  # bets, ellipsoids, kernel, box
 _MIXES = (0.05, 0.1, 0.2, 0.35, 0.6)
 _IMPROVEMENTS = 30
+_NETS = 12  # sizes and c for which vectors of a path are added up
 _WORST = 1e5  # condition of the counts of a batch that counts for the kernel
 
 
@@ -49,10 +55,67 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
     dimension = read.model.rows.shape[1]
     sigma, gamma = (_positive(read.lag, name, dimension) for name in ("sigma", "gamma"))
     law, widths = _law(read, gamma, read.lag.number("bet", 1e-300, 1e300))
-    best = inf
-    for gains in _gains(read, sigma):
-        best = min(best, _along_paths(read, gains, law, widths))
+    centre, forms = _gains(read, sigma)
+    points, limit = _icosians(), float(case.limits[0])
+    found = []
+    for form in forms:
+        values, vectors = np.linalg.eigh(form)
+        rows = read.differences @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+        lengths = np.linalg.norm(rows, axis=1) * (1 + 1e-9)
+        found.append((_along_paths(read, centre + lengths, law, widths), rows, lengths))
+    found.sort(key=lambda one: one[0])
+    best = min(found[0][0], inf) if found else inf
+    case.budget.work(100 * _NETS * len(points) * case.mask.size * dimension, "its paths")
+    for _, rows, lengths in found[:_NETS]:
+        if not claim.target < best <= limit:  # this will do, or nothing does
+            break
+        short = _shortened(rows, np.maximum(centre + lengths, 0.0) / np.maximum(lengths, 1e-300))
+        worst = 0.0
+        for point in points:
+            worst = max(worst, _along_paths(read, centre + short @ point + 1e-9 * lengths, law, widths))
+            if worst >= best:
+                break
+        best = min(best, worst)
     return best, read.used, read.trusted
+
+
+def _icosians() -> Floats:
+    """The group that two quaternions generate, (120, 4), over the distance of the cells between them."""
+    golden = (1 + 5**0.5) / 2
+    known = [np.array([1.0, 0.0, 0.0, 0.0])]
+    generators = [np.array([1.0, 1.0, 1.0, 1.0]) / 2, np.array([golden, 1.0, 1 / golden, 0.0]) / 2]
+    for one in known:  # it grows while it is read
+        for other in generators:
+            product = _product(one, other)
+            if min(float(np.abs(product - old).max()) for old in known) > 1e-6:
+                known.append(product)
+    points = np.array(known)
+    nearest = np.sort(points @ points[0])[-2]  # of two vertices of an edge
+    ring = points[points @ points[0] > nearest - 1e-6]
+    second = ring[np.argmax(ring @ points[0] < 1 - 1e-6)]
+    third = next(p for p in ring if p @ second > nearest - 1e-6 and p @ second < 1 - 1e-6 and p @ points[0] < 1 - 1e-6)
+    fourth = next(p for p in ring if all(nearest - 1e-6 < p @ q < 1 - 1e-6 for q in (points[0], second, third)))
+    middle = (points[0] + second + third + fourth) / 4
+    found: Floats = points / float(np.linalg.norm(middle)) * (1 + 1e-9)
+    return found
+
+
+def _product(p: Floats, q: Floats) -> Floats:
+    """Of quaternions."""
+    real, vector = p[0] * q[0] - p[1:] @ q[1:], p[0] * q[1:] + q[0] * p[1:] + np.cross(p[1:], q[1:])
+    return np.array([real, *vector])
+
+
+def _shortened(rows: Floats, weights: Floats) -> Floats:
+    """Vectors of R⁴ whose sums are at least as long as those of the rows."""
+    found = np.zeros((len(rows), 4))
+    if rows.shape[1] <= 4:
+        found[:, : rows.shape[1]] = rows
+        return found
+    _, basis = np.linalg.eigh(rows.T @ (weights[:, None] * rows))
+    turned = rows @ basis[:, ::-1]
+    found[:, :3], found[:, 3] = turned[:, :3], np.linalg.norm(turned[:, 3:], axis=1)
+    return found
 
 
 def _positive(node: Node, name: str, dimension: int) -> Floats:
@@ -92,8 +155,8 @@ def _law(read: Proof, gamma: Floats, bet: float) -> tuple[Floats, Floats]:
     return sums / count, widths
 
 
-def _gains(read: Proof, sigma: Floats) -> list[Floats]:
-    """Gains (S, A) for every usable size and c."""
+def _gains(read: Proof, sigma: Floats) -> tuple[Floats, list[Floats]]:
+    """c_kᵀξ̃ of the rivals, and Σ_t for every usable size and c."""
     case, model, count = read.case, read.model, 0.0
     around, rounds = read.around(_SHARES[1], _SHARES[3])
     response, dimension = around.response, model.rows.shape[1]
@@ -138,7 +201,6 @@ def _gains(read: Proof, sigma: Floats) -> list[Floats]:
         matrices.append(dimension * around.block[0] @ around.block[0].T)
     second = min((error @ matrix @ error.T for matrix in matrices), key=lambda form: float(np.trace(form)))
     c = read.differences
-    beyond = np.maximum(((c @ second) * c).sum(axis=1), 0.0)
     unit = (dimension + len(case.features) + len(model.rows)) * EPS * (1 + case.limits[0])
     shift = absolute / count * (response.equation_rounding[0] + MARGIN * unit)
     state, action = read.rivals[:, 1], read.rivals[:, 2]
@@ -149,12 +211,9 @@ def _gains(read: Proof, sigma: Floats) -> list[Floats]:
             continue
         nats = -log(_SHARES[0] * share) - read.log_share
         inner = (nats / size * np.eye(dimension) + size * cost) / count
-        first = ((c @ root @ inner) ** 2).sum(axis=1)
-        for mix in _MIXES:
-            gains = np.where(case.mask, 0.0, -inf)
-            gains[state, action] = c @ centre + room + np.sqrt((1 + mix) * first + (1 + 1 / mix) * beyond)
-            found.append(gains)
-    return found
+        first = root @ inner
+        found += [(1 + mix) * first @ first.T + (1 + 1 / mix) * second for mix in _MIXES]
+    return c @ centre + room, found
 
 
 def _vectors(batch: Batch, inverse: Floats) -> tuple[Floats, Floats]:
@@ -166,9 +225,11 @@ def _vectors(batch: Batch, inverse: Floats) -> tuple[Floats, Floats]:
     return vectors, np.linalg.norm(vectors @ inverse, axis=1)
 
 
-def _along_paths(read: Proof, gains: Floats, law: Floats, widths: Floats) -> float:
-    """The least bound over the functions that policy iteration passes."""
+def _along_paths(read: Proof, rivals: Floats, law: Floats, widths: Floats) -> float:
+    """The least bound over the functions that policy iteration passes, for gains of the rivals (J,)."""
     case, features = read.case, read.model.features
+    gains = np.where(case.mask, 0.0, -inf)
+    gains[read.rivals[:, 1], read.rivals[:, 2]] = rivals
     if gains.max() <= 0:
         return 0.0
     gamma, states = case.gamma, np.arange(len(features))

@@ -63,6 +63,7 @@ from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot
 from bestpolicy.stopping.dense.nuisance import EXACT, SPLIT, Spread, Surroundings, largest_drifts
+from bestpolicy.stopping.dense.paths import path_bound
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
 from bestpolicy.stopping.dense.theorem_i import BOLDEST, SIZE_SHARES, SIZES, Lag, Outcome, above_psi, on_grid
 from bestpolicy.stopping.evidence import Evidence
@@ -73,7 +74,6 @@ SHARES = (0.85, 0.05, 0.05, 0.05)  # of the lag's δ: for the bets, the ellipsoi
 MIXES = (0.05, 0.2, 0.6)  # c
 _SOONEST, _CAUTION = 1.5, 0.4  # as in Theorem I
 _WORST_CONDITION = 1e5  # so that Σqφᵀ is nI but for what the margin of w covers
-_IMPROVEMENTS = 12
 
 
 class PathBook:
@@ -151,14 +151,16 @@ class PathBook:
         if around is None or not self.law_count:
             return Outcome(inf, 0.0)
         around, spreads = around.refined(self.entries, self.lag.frame, SHARES[3] * exp(self.log_share), self.whole)
-        gains = self._gains(around, spreads)
-        if not gains:
+        centre, forms = self._gains(around, spreads)
+        if not forms:
             return Outcome(inf, 0.0)
-        limit = float(self.problem.value_limits[0])
-        law = self.law / self.law_count
-        widths = self.kernel_widths()
-        epsilon = min(path_bound(self.problem, gain, law, widths) for gain in gains)
-        asked = self.lag.asked
+        limit, asked, rivals = float(self.problem.value_limits[0]), self.lag.asked, self.rivals
+        law, widths = self.law / self.law_count, self.kernel_widths()
+        epsilon = inf
+        for form in forms:
+            place = (rivals.state, rivals.action)
+            found = path_bound(self.problem, centre, form, rivals.differences, place, law, widths, asked)
+            epsilon = min(epsilon, found)
         reached = asked / epsilon if epsilon > 0 else 1.0
         stated = asked if epsilon <= asked and asked > 0 else inf
         return Outcome(min(stated, on_grid(epsilon, limit)), min(1.0, float(steady(np.array(reached)))))
@@ -169,8 +171,8 @@ class PathBook:
         nats = problem.states * log(2) - log(SHARES[2]) - self.log_share
         return law_widths(problem, self.lag.gamma, self.lag.bet, nats, self.law_square, self.law_count)
 
-    def _gains(self, around: Surroundings, spreads: list[Spread]) -> list[FloatArray]:
-        """Gains (S, A) by some choices of m and c, the most promising ones."""
+    def _gains(self, around: Surroundings, spreads: list[Spread]) -> tuple[FloatArray, list[FloatArray]]:
+        """c_kᵀξ̃ of the rivals, (J,), and Σ_t by some choices of m and c, the most promising ones."""
         problem, rivals = self.problem, self.rivals
         parameters = around.propagation.parameters[0]
         moved = parameters - (self.features @ parameters - self.rewards) / self.count  # ξ̃
@@ -180,7 +182,6 @@ class PathBook:
         if around.box is not None:  # a cube lies in a ball
             metrics.append(problem.dimension * around.box.pulled[0] @ around.box.pulled[0].T)
         second = min((error @ metric @ error.T for metric in metrics), key=lambda form: float(np.trace(form)))
-        beyond = _lengths(second, rivals.differences) ** 2
         unit = (problem.dimension + problem.states + len(self.sampled) + 1000) * EPS * (1 + problem.value_limits[0])
         shift = self.absolute / self.count * (around.rounding.equations[0] + unit)
         room = shift * _lengths(self.lag.sigma, rivals.differences) + around.rounding.margins[rivals.place]
@@ -191,17 +192,12 @@ class PathBook:
                 continue
             nats = -log(SHARES[0] * share) - self.log_share
             inner = (nats / size * np.eye(problem.dimension) + size * costs) / self.count
-            first = ((rivals.differences @ self.root @ inner) ** 2).sum(axis=1)
+            first = self.root @ inner
             for mix in MIXES:
-                gain = centre + np.sqrt((1 + mix) * first + (1 + 1 / mix) * beyond) * (1 + 1e-9)
-                found.append((float(gain.max()), gain))
+                form = (1 + mix) * first @ first.T + (1 + 1 / mix) * second
+                found.append((float((centre + _lengths(form, rivals.differences)).max()), form * (1 + 1e-9)))
         found.sort(key=lambda each: each[0])
-        gains = []
-        for _, gain in found[:3]:
-            table = np.where(problem.mask, 0.0, -inf)
-            table[rivals.state, rivals.action] = gain
-            gains.append(table)
-        return gains
+        return centre, [form for _, form in found[:3]]
 
     def _costs(self, around: Surroundings, spreads: list[Spread]) -> list[FloatArray | None]:
         """Q̃ of every size; None if it is too bold."""
@@ -241,42 +237,4 @@ def _lengths(form: FloatArray, rows: FloatArray) -> FloatArray:
     return lengths
 
 
-def path_bound(problem: Problem, gains: FloatArray, law: FloatArray, widths: FloatArray) -> float:
-    """The least of max Z + res/(1-g) over functions Z that planning finds, and not below 0.
-
-    Parameters
-    ----------
-    problem : Problem
-    gains, widths : arrays (S, A)
-        gain_k (0 at the pairs of π, -inf where an action is not allowed) and w_k.
-    law : array (S, d)
-        m̃.
-    """
-    gamma, states = problem.continuation, np.arange(problem.states)
-    if gains.max() <= 0:
-        return 0.0
-    values, best = np.zeros(problem.states), inf
-    limit = float(problem.value_limits[0])
-    for _ in range(_IMPROVEMENTS):
-        middle, half = (values.max() + values.min()) / 2, float(np.ptp(values)) / 2
-        ahead = problem.features @ (law.T @ (values - middle)) + middle
-        backed_up = gains + gamma * (ahead + widths * half)
-        residual = float((backed_up - values[:, None]).max()) + 1e-12 * limit
-        best = min(best, float(values.max()) + residual / (1 - gamma))
-        actions = backed_up.argmax(axis=1)
-        chosen = problem.features[states, actions]
-        fixed = gains[states, actions] + gamma * widths[states, actions] * half
-        try:
-            linked = np.linalg.solve(np.eye(len(law.T)) - gamma * (law.T @ chosen), law.T @ fixed)
-        except np.linalg.LinAlgError:
-            break
-        improved = fixed + gamma * (chosen @ linked)
-        if not np.isfinite(improved).all() or np.abs(improved).max() > 10 * limit:
-            break
-        if np.abs(improved - values).max() <= 1e-9 * limit:
-            break
-        values = improved
-    return max(best, 0.0) * (1 + 1e-9)
-
-
-__all__ = ["SHARES", "PathBook", "law_widths", "path_bound"]
+__all__ = ["SHARES", "PathBook", "law_widths"]
