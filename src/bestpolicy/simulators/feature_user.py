@@ -39,7 +39,14 @@ class FeatureSimulator:
     step_from : callable, optional
         ``step_from(points (n, k'), rng)`` returns rewards *without* the known part, within the problem's `remainder`,
         and next states: for feature maps whose nodes no pair reaches. It is called instead of `step` for the nodes.
+
+    Attributes
+    ----------
+    road : str
+        Why the states are not listed, if that was a choice.
     """
+
+    road = ""
 
     def __init__(
         self,
