@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -125,3 +126,80 @@ def test_ready_made_maps_survive_a_file(name):
     assert MAPS["aggregation"].to_dict() is None
     with pytest.raises(bp.InvalidInput, match="unknown kind"):
         from_dict({"kind": "os.system"})
+
+
+# --- states that are objects
+
+
+@dataclass(frozen=True)
+class Shop:
+    milk: float
+    open: bool
+
+
+SHOPS = bp.features.Objects(lambda s: [s.milk, s.open], lambda n: Shop(float(n[0]), bool(n[1])), size=2)
+
+
+def weights_of(states, actions):
+    assert all(isinstance(state, Shop) for state in states)
+    full = np.array([state.milk for state in states]) * (np.asarray(actions) == 0)
+    return np.stack([1 - full, full], axis=1)
+
+
+def trade(states, actions, rng):
+    assert all(isinstance(state, Shop) for state in states)
+    paid = (rng.random(len(states)) < 0.2 + 0.5 * weights_of(states, actions)[:, 1]).astype(float)
+    return paid, [Shop(float(x), bool(x < 0.5)) for x in rng.random(len(states))]
+
+
+def shop_problem(**more):
+    custom = bp.features.Custom(
+        weights_of, dimension=2, objects=SHOPS, pairs=([Shop(0.0, True), Shop(1.0, True)], [0, 0])
+    )
+    return bp.FeatureProblem(custom, actions=2, discount=0.5, **more)
+
+
+def test_states_may_be_objects(tmp_path):
+    known = shop_problem(mask=lambda states: np.array([[True, state.open] for state in states]))
+    model = bp.CallableSimulator(known, trade, vectorized=True)
+    result = bp.identify(model, epsilon="20%", delta=0.2, seed=0, store=tmp_path / "run.db")
+    assert result.certified
+    assert result.policy([Shop(0.9, True), Shop(0.9, False)]).tolist() == [0, 0]
+    assert result.action(Shop(0.9, True)) == 0
+    assert result.values([Shop(0.5, True)]).shape == (1, 2)
+    again = bp.Study.resume(tmp_path / "run.db", problem=known).result()
+    assert again.epsilon == result.epsilon
+
+    def one(state, action, rng):
+        rewards, following = trade([state], np.array([action]), rng)
+        return rewards[0], following[0]
+
+    slow = bp.identify(
+        bp.CallableSimulator(known, one), epsilon="60%", delta=0.3, seed=0, linearity=0, max_samples=2000
+    )
+    assert slow.samples
+    with pytest.raises(bp.InvalidInput, match=r"'a shop' cannot be encoded"):
+        result.policy(["a shop"])
+    said, nowhere = r"encode must return 2 finite numbers. Got \[nan, 1.0\] for next states", Shop(float("nan"), True)
+    broken = bp.CallableSimulator(known, lambda s, a, rng: (np.zeros(len(s)), [nowhere] * len(s)), vectorized=True)
+    with pytest.raises(bp.SimulatorError, match=said):
+        bp.identify(broken, epsilon="20%", delta=0.2, seed=0)
+
+
+def test_maps_of_objects_say_what_they_are():
+    classes = bp.features.Aggregation(
+        lambda states, actions: [int(state.milk > 0.5) for state in states],
+        ([Shop(0.0, True), Shop(1.0, True)], [0, 0]),
+        objects=SHOPS,
+    )
+    assert classes([Shop(0.7, False)], [0]).toarray().tolist() == [[0.0, 1.0]]
+    hats = bp.features.Hats(
+        [[0.0, 1.0]], point=lambda states, actions: [[state.milk] for state in states], objects=SHOPS
+    )
+    assert hats([Shop(0.25, True)], [0]).toarray().tolist() == [[0.75, 0.25]]
+    blocks = bp.features.Blocks([classes, classes])
+    assert blocks([Shop(0.7, True)], [1]).toarray().tolist() == [[0.0, 0.0, 0.0, 1.0]]
+    with pytest.raises(bp.InvalidInput, match="not for objects"):
+        bp.features.Product(classes, bp.features.Actions(2, 0))
+    with pytest.raises(bp.InvalidInput, match="state_dimension must be given"):
+        bp.features.Custom(weights_of, dimension=2, pairs=([[0.0]], [0]))

@@ -6,6 +6,7 @@
     Actions                 the action alone
     Product, Blocks         products of maps; one map for each action (or for each of other blocks)
     Custom                  a function of your own
+    Objects                 for states that are objects: how they become numbers
 
 All of them map (states (n, k), actions (n,)) to convex combinations, a sparse array (n, d). What cannot be a state is
 refused with an error that names it.
@@ -20,6 +21,7 @@ from bestpolicy.features.base import Custom, FeatureMap
 from bestpolicy.features.classes import Actions, Aggregation, SoftAggregation, Tiles
 from bestpolicy.features.combined import Blocks, Product
 from bestpolicy.features.grids import Hats, Simplices
+from bestpolicy.features.objects import Objects
 
 
 def from_dict(known: Any) -> FeatureMap:
@@ -52,6 +54,7 @@ __all__ = [
     "Custom",
     "FeatureMap",
     "Hats",
+    "Objects",
     "Product",
     "Simplices",
     "SoftAggregation",

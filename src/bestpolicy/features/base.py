@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, eye_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray, as_numbers, as_whole, frozen
-from bestpolicy._numerics.inputs import function
+from bestpolicy._numerics.inputs import function, of_type, whole
 from bestpolicy.errors import InvalidInput, one_line
+from bestpolicy.features.objects import Objects
 
 TOLERANCE = 1e-9  # how far weights may be from a convex combination, and a point outside of its box
 SPANNED = 1e-10  # how exactly combinations of the pairs' features must give the unit vectors
@@ -46,15 +47,28 @@ class FeatureMap(ABC):
         reaches, see `nodes`.
     nodes : array (d, k'), or None
         The points whose features are the unit vectors, where points are what matters (a grid).
+    objects : Objects, optional
+        How states that are objects become rows.
     """
 
     dimension: int
     state_dimension: int
+    objects: Objects | None = None
     kind: ClassVar[str] = ""  # by which `from_dict` knows it
 
     @abstractmethod
     def weights(self, states: FloatArray, actions: IntArray) -> Weights:
         """Return coordinates (n, w) and weights (n, w) of pairs; states are finite and of the right shape."""
+
+    def rows(self, states: Any, what: str = "states") -> FloatArray:
+        """Return states as finite numbers (n, k): objects, or what is a table of numbers already."""
+        if self.objects is not None and not (isinstance(states, np.ndarray) and states.dtype.kind in "fiu"):
+            return self.objects.rows(states, what)
+        return checked_states(states, self.state_dimension, what)
+
+    def given(self, states: FloatArray) -> Any:
+        """Return rows as functions of the user's want them: objects, if states are objects."""
+        return states if self.objects is None else self.objects.objects(states)
 
     @property
     def pairs(self) -> tuple[FloatArray, IntArray] | None:
@@ -77,7 +91,7 @@ class FeatureMap(ABC):
 
     def __call__(self, states: ArrayLike, actions: ArrayLike) -> csr_array:
         """Return the features of pairs, a sparse array (n, d), all of them checked."""
-        rows, chosen = checked_states(states, self.state_dimension), as_whole("actions", actions)
+        rows, chosen = self.rows(states), as_whole("actions", actions)
         if chosen.shape != (len(rows),):
             raise InvalidInput(f"actions must have shape ({len(rows)},), one for each state. Got {chosen.shape}.")
         return self.of(rows, chosen)
@@ -128,15 +142,26 @@ class Custom(FeatureMap):
         ``function(states (n, k), actions (n,))`` returns an array (n, d), dense or sparse, whose rows are convex
         combinations: not negative, with sum 1. Every row is checked.
     dimension, state_dimension : int
-        d and k.
+        d and k; the latter is known if states are objects.
     pairs : (states (K, k), actions (K,))
         What is simulated; their features must span R^d. Best are pairs whose features are the unit vectors.
+    objects : Objects, optional
+        If states are objects: the function gets a list of them.
     """
 
-    def __init__(self, function_: Any, *, dimension: int, state_dimension: int, pairs: Any) -> None:
+    def __init__(
+        self,
+        function_: Any,
+        *,
+        dimension: int,
+        pairs: Any,
+        state_dimension: int | None = None,
+        objects: Objects | None = None,
+    ) -> None:
         self._function = function("function", function_, "function(states, actions) -> (n, d)")
-        self.dimension, self.state_dimension = dimension, state_dimension
-        self._pairs = checked_pairs(pairs, state_dimension)
+        self.objects, self.dimension = objects, dimension
+        self.state_dimension = size_of(state_dimension, objects)
+        self._pairs = checked_pairs(pairs, self)
 
     @property
     def pairs(self) -> tuple[FloatArray, IntArray] | None:
@@ -146,7 +171,7 @@ class Custom(FeatureMap):
     def weights(self, states: FloatArray, actions: IntArray) -> Weights:
         """Call the function, and check every row."""
         try:
-            given = self._function(states, actions)
+            given = self._function(self.given(states), actions)
         except InvalidInput:
             raise
         except Exception as error:
@@ -196,13 +221,23 @@ def checked_states(states: Any, dimension: int, what: str = "states") -> FloatAr
     return array
 
 
-def checked_pairs(pairs: Any, dimension: int) -> tuple[FloatArray, IntArray]:
+def size_of(state_dimension: int | None, objects: Objects | None) -> int:
+    """Return k."""
+    if objects is not None:
+        of_type("objects", objects, Objects)
+        return objects.size
+    if state_dimension is None:
+        raise InvalidInput("state_dimension must be given: how many numbers a state has.")
+    return whole("state_dimension", state_dimension, 0)
+
+
+def checked_pairs(pairs: Any, feature_map: FeatureMap) -> tuple[FloatArray, IntArray]:
     """Return states (K, k) and actions (K,)."""
     try:
         states, actions = pairs
     except (TypeError, ValueError):
         raise InvalidInput("pairs must be two arrays, the states (K, k) and the actions (K,).") from None
-    rows, chosen = checked_states(states, dimension, "states of pairs"), as_whole("actions of pairs", actions)
+    rows, chosen = feature_map.rows(states, "states of pairs"), as_whole("actions of pairs", actions)
     if chosen.shape != (len(rows),):
         raise InvalidInput(f"actions of pairs must have shape ({len(rows)},). Got {chosen.shape} instead.")
     return frozen(rows.copy()), frozen(chosen.copy())

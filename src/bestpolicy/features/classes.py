@@ -14,6 +14,7 @@ from bestpolicy._numerics.inputs import function, number, whole
 from bestpolicy.errors import InvalidInput, one_line
 from bestpolicy.features.base import FeatureMap, Weights, checked_pairs, checked_states, named
 from bestpolicy.features.grids import regular_nodes
+from bestpolicy.features.objects import Objects
 
 _BLOCK = 2**22  # distances that are worked out at once
 
@@ -27,15 +28,21 @@ class Aggregation(FeatureMap):
         ``classes(states (n, k), actions (n,))`` returns the class of each pair, a whole number in 0..d-1.
     representatives : (states (d, k), actions (d,))
         A pair of each class, in order: what is simulated.
+    objects : Objects, optional
+        If states are objects: `classes` gets a list of them.
     """
 
-    def __init__(self, classes: Callable[[FloatArray, IntArray], Any], representatives: Any) -> None:
+    def __init__(
+        self, classes: Callable[[Any, IntArray], Any], representatives: Any, *, objects: Objects | None = None
+    ) -> None:
         self._classes = function("classes", classes, "classes(states, actions) -> whole numbers")
-        states = np.asarray(representatives[0])
+        self.objects = objects
+        states = representatives[0] if objects is None else objects.rows(representatives[0], "representatives")
+        states = np.asarray(states)
         if states.ndim != 2 or not states.shape[0]:
             raise InvalidInput(f"states of representatives must have shape (d, k). Got shape {states.shape} instead.")
         self.state_dimension, self.dimension = states.shape[1], states.shape[0]
-        self._pairs = checked_pairs(representatives, self.state_dimension)
+        self._pairs = checked_pairs(representatives, self)
         found = self.weights(*self._pairs)[0][:, 0]
         if not (found == np.arange(self.dimension)).all():
             first = int(np.flatnonzero(found != np.arange(self.dimension))[0])
@@ -51,7 +58,7 @@ class Aggregation(FeatureMap):
     def weights(self, states: FloatArray, actions: IntArray) -> Weights:
         """Weight 1 for the class."""
         try:
-            found = np.asarray(as_numbers("classes", self._classes(states, actions)))
+            found = np.asarray(as_numbers("classes", self._classes(self.given(states), actions)))
         except InvalidInput:
             raise
         except Exception as error:

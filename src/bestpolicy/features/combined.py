@@ -35,6 +35,8 @@ class Product(FeatureMap):
     def __init__(self, first: FeatureMap, second: FeatureMap) -> None:
         of_type("first", first, FeatureMap)
         of_type("second", second, FeatureMap)
+        if first.objects is not None or second.objects is not None:
+            raise InvalidInput("a product is of maps for rows of numbers, not for objects. Use Custom.")
         self.first, self.second = first, second
         self.dimension = first.dimension * second.dimension
         self.state_dimension = first.state_dimension + second.state_dimension
@@ -101,11 +103,13 @@ class Blocks(FeatureMap):
             of_type("each of maps", each, FeatureMap)
         if not self.maps or len({each.state_dimension for each in self.maps}) != 1:
             raise InvalidInput("maps must be one or more, all of them for states of the same dimension.")
-        self.state_dimension = self.maps[0].state_dimension
+        self.state_dimension, self.objects = self.maps[0].state_dimension, self.maps[0].objects
+        if any(each.objects is not self.objects for each in self.maps):
+            raise InvalidInput("maps must all be for the same objects, or all for rows of numbers.")
         self._begin = np.concatenate([[0], np.cumsum([each.dimension for each in self.maps])])
         self.dimension = int(self._begin[-1])
         self._block = None if block is None else function("block", block, "block(states, actions) -> numbers of maps")
-        self._given = None if pairs is None else checked_pairs(pairs, self.state_dimension)
+        self._given = None if pairs is None else checked_pairs(pairs, self)
 
     @cached_property
     def pairs(self) -> tuple[FloatArray, IntArray] | None:
@@ -124,7 +128,7 @@ class Blocks(FeatureMap):
 
     def weights(self, states: FloatArray, actions: IntArray) -> Weights:
         """Weights of the map that a pair belongs to, in its block."""
-        chosen = actions if self._block is None else as_whole("block", self._block(states, actions))
+        chosen = actions if self._block is None else as_whole("block", self._block(self.given(states), actions))
         if chosen.shape != (len(states),):
             raise InvalidInput(f"block must return shape ({len(states)},). Got {chosen.shape} instead.")
         known = (chosen >= 0) & (chosen < len(self.maps))

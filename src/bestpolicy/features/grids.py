@@ -20,6 +20,7 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray, as_floats, as_numb
 from bestpolicy._numerics.inputs import function
 from bestpolicy.errors import InvalidInput, one_line
 from bestpolicy.features.base import TOLERANCE, FeatureMap, Weights, checked_pairs, named
+from bestpolicy.features.objects import Objects
 
 Point = Callable[[FloatArray, IntArray], Any]
 
@@ -40,6 +41,8 @@ class Grid(FeatureMap):
     pairs : (states, actions), optional
         Pairs at which the point is the first node, the second, …, to be simulated. By default the nodes themselves with
         action 0, if these have that point. Otherwise give them, or simulate points (`CallableSimulator(step_from=)`).
+    objects : Objects, optional
+        If states are objects: `point` gets a list of them.
     """
 
     def __init__(
@@ -49,17 +52,20 @@ class Grid(FeatureMap):
         *,
         state_dimension: int | None = None,
         pairs: Any = None,
+        objects: Objects | None = None,
     ) -> None:
+        self.objects = objects
         self.axes = tuple(_checked_axis(i, axis) for i, axis in enumerate(axes))
         if not self.axes:
             raise InvalidInput("axes must have one array of nodes at least.")
         self.point = None if point is None else function("point", point, "point(states, actions) -> points")
         self.shape = tuple(len(axis) for axis in self.axes)
         self.dimension = int(np.prod(self.shape))
-        self.state_dimension = len(self.axes) if state_dimension is None else state_dimension
+        known = len(self.axes) if state_dimension is None else state_dimension
+        self.state_dimension = known if objects is None else objects.size
         if self.point is None and self.state_dimension != len(self.axes):
             raise InvalidInput("without a point= the grid must have as many axes as states have coordinates.")
-        self._given = None if pairs is None else checked_pairs(pairs, self.state_dimension)
+        self._given = None if pairs is None else checked_pairs(pairs, self)
         self._strides = np.array([int(np.prod(self.shape[i + 1 :])) for i in range(len(self.shape))], np.int64)
 
     @cached_property
@@ -93,7 +99,7 @@ class Grid(FeatureMap):
             found = states
         else:
             try:
-                found = np.asarray(as_numbers("points", self.point(states, actions)), dtype=np.float64)
+                found = np.asarray(as_numbers("points", self.point(self.given(states), actions)), dtype=np.float64)
             except InvalidInput:
                 raise
             except Exception as error:
@@ -129,7 +135,7 @@ class Grid(FeatureMap):
 
     def to_dict(self) -> dict[str, Any] | None:
         """Return the axes, if the point is the state itself."""
-        if self.point is not None or self._given is not None:
+        if self.point is not None or self._given is not None or self.objects is not None:
             return None
         return {"kind": self.kind, "axes": [axis.tolist() for axis in self.axes]}
 

@@ -27,7 +27,7 @@ from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, as_numb
 from bestpolicy._numerics.inputs import function, interval, of_type, whole
 from bestpolicy.errors import InvalidInput, one_line
 from bestpolicy.features import FeatureMap
-from bestpolicy.features.base import checked_states, named
+from bestpolicy.features.base import named
 from bestpolicy.problem.problem import _checked_discount
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class FeatureProblem:
     Parameters
     ----------
     feature_map : FeatureMap
-        One of `bestpolicy.features`.
+        One of `bestpolicy.features`. If it has `objects`, states are objects, and all functions get lists of them.
     actions : int
         How many there are.
     discount : float, optional
@@ -266,7 +266,9 @@ class FeatureProblem:
         if self.known_reward is None:
             return np.zeros(len(states))
         try:
-            found = np.asarray(as_numbers("known_reward", self.known_reward(states, actions)), dtype=np.float64)
+            found = np.asarray(
+                as_numbers("known_reward", self.known_reward(self.feature_map.given(states), actions)), dtype=np.float64
+            )
         except InvalidInput:
             raise
         except Exception as error:
@@ -284,7 +286,7 @@ class FeatureProblem:
         if self.mask is None:
             return np.ones(shape, np.bool_)
         try:
-            found = np.asarray(as_numbers("mask", self.mask(states)))
+            found = np.asarray(as_numbers("mask", self.mask(self.feature_map.given(states))))
         except InvalidInput:
             raise
         except Exception as error:
@@ -312,7 +314,7 @@ class FeatureProblem:
 
     def states_of(self, states: ArrayLike) -> FloatArray:
         """Return states as numbers (n, k), checked."""
-        return checked_states(states, self.feature_map.state_dimension)
+        return self.feature_map.rows(states)
 
     def values(self, states: FloatArray, vectors: FloatArray) -> FloatArray:
         """Return f(s, ξ) for vectors (d, F), (n, F)."""

@@ -26,6 +26,7 @@ from bestpolicy.simulators import (
     NamedSimulator,
     ResetSimulator,
 )
+from bestpolicy.simulators.mapped import mapped_simulator
 from bestpolicy.study import Study
 
 
@@ -43,6 +44,8 @@ def as_simulator(model: Any, told: dict[str, Any]) -> Model:
             "a function needs the states and actions that it is about: identify(step, states=[…], actions=[…], "
             f"discount=…, …). Got {type(model).__name__} without them."
         )
+    if "features" in told:
+        return mapped_simulator(model, **told)  # type: ignore[return-value]
     return NamedSimulator(model, **told)
 
 
@@ -152,6 +155,9 @@ def suited(algorithm: str | Algorithm | None, model: Model, **known: bool) -> Ch
     by_name = is_default(algorithm) or isinstance(algorithm, str)
     if by_name and isinstance(own, dict) and name in own:
         choice = choice._replace(algorithm=make_algorithm(name, own[name]))
+    road = getattr(model, "road", "")
+    if choice.why and road:
+        choice = choice._replace(why=f"{choice.why}: {road}")
     require_sampling(choice.algorithm, model)
     return choice
 

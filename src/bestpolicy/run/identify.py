@@ -16,6 +16,7 @@ from bestpolicy._numerics.inputs import choice
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm
 from bestpolicy.errors import InvalidInput, SimulatorError
+from bestpolicy.features import FeatureMap
 from bestpolicy.problem import FeatureProblem, Truncated
 from bestpolicy.problem.units import Units
 from bestpolicy.run.arguments import (
@@ -59,6 +60,7 @@ def identify(
     horizon: int | None = None,
     reward_range: tuple[float, float] | Truncated | None = None,
     ends: Iterable[Any] | None = None,
+    features: FeatureMap | None = None,
     algorithm: str | Algorithm | None = None,
     seed: int | None = None,
     max_samples: int | None = None,
@@ -96,6 +98,9 @@ def identify(
         ``epsilon="5%"`` for that share of the range that values can take, see `Study`.
     states, actions, discount, horizon, reward_range, ends : optional
         Of a function: all states and actions, by whatever names, and what else `NamedSimulator` wants to know.
+    features : FeatureMap, optional
+        Of a function: features of its pairs (`bestpolicy.features`), in which the problem is linear. States are listed
+        if the features of all pairs are few enough to be kept (2·10⁷ numbers), else not; the result says which.
     algorithm : str or Algorithm, optional
         By default, or if it is "auto", the one that fits: "forward" if the environment can only be reset and stepped,
         "adaptive" with samples from elsewhere, else "sharp" (`bestpolicy.algorithms.default_name`); the result says
@@ -157,6 +162,7 @@ def identify(
         "horizon": horizon,
         "reward_range": reward_range,
         "ends": ends,
+        "features": features,
     }
     model = as_simulator(model, {name: value for name, value in told.items() if value is not None})
     check_arguments(model, executor, max_seconds, query_seconds, progress)

@@ -32,13 +32,21 @@ class FeatureSimulator:
     step : callable
         ``step(states (n, k), actions (n,), rng)`` returns whole rewards (n,), known part included, and next states (n,
         k); with ``vectorized=False`` ``step(state (k,), action, rng)`` returns one reward and one next state. If the
-        problem is episodic and the function has a parameter named ``stage``, it is passed too.
+        problem is episodic and the function has a parameter named ``stage``, it is passed too. If states are objects,
+        lists of them come and go.
     vectorized : bool
     reward_range : (low, high)
     step_from : callable, optional
         ``step_from(points (n, k'), rng)`` returns rewards *without* the known part, within the problem's `remainder`,
         and next states: for feature maps whose nodes no pair reaches. It is called instead of `step` for the nodes.
+
+    Attributes
+    ----------
+    road : str
+        Why the states are not listed, if that was a choice.
     """
+
+    road = ""
 
     def __init__(
         self,
@@ -102,16 +110,17 @@ class FeatureSimulator:
         extra = {"stage": stage} if self._takes_stage else {}
         tick()
         if self.vectorized:
-            answer = self._called(lambda: self.step(states, actions, rng, **extra), states, actions)
+            given = self.problem.feature_map.given(states)
+            answer = self._called(lambda: self.step(given, actions, rng, **extra), states, actions)
             return self._checked(answer, states, actions)
         rewards, following = np.empty(len(states)), np.empty(states.shape)
         for i in range(len(states)):
             tick()
             row = slice(i, i + 1)
-            state, action = states[i].copy(), int(actions[i])
+            state, action = self.problem.feature_map.given(states[row].copy())[0], int(actions[i])
             one = self._called(partial(self.step, state, action, rng, **extra), states[row], actions[row])
             reward, next_state = _two(one)
-            wrapped = np.asarray([reward]), np.asarray([next_state])
+            wrapped = np.asarray([reward]), [next_state]
             rewards[row], following[row] = self._checked(wrapped, states[row], actions[row])
         return rewards, following
 
@@ -161,7 +170,7 @@ class FeatureSimulator:
         given, following = _two(answer)
         where, wide = named(states, actions), self.problem.feature_map.state_dimension
         rewards = np.asarray(as_numbers("rewards", given), dtype=np.float64)
-        found = np.asarray(as_numbers("next states", following), dtype=np.float64)
+        found = self._rows(following)
         if rewards.shape != (len(states),) or found.shape != (len(states), wide):
             raise InvalidInput(
                 f"step must return rewards ({len(states)},) and next states ({len(states)}, {wide}). Got shapes "
@@ -174,6 +183,12 @@ class FeatureSimulator:
                 f"{named(states, actions, first)} leads to {named(found, row=first)}, which is no state."
             )
         return rewards, found
+
+    def _rows(self, following: Any) -> FloatArray:
+        objects = self.problem.feature_map.objects
+        if objects is not None:
+            return objects.rows(following, "next states")
+        return np.asarray(as_numbers("next states", following), dtype=np.float64)
 
     def _checked(self, answer: Any, states: FloatArray, actions: IntArray) -> _Answer:
         rewards, found = self._arrays(answer, states, actions)

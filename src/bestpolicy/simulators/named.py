@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.inputs import function, shown
 from bestpolicy.errors import InvalidInput
 from bestpolicy.problem import Problem
@@ -40,12 +41,18 @@ class NamedSimulator(CallableSimulator):
     ends : sequence, optional
         States in which the process is over, listed in `states` or not: `step` is never asked about them, every later
         reward is 0.
+    features : array (S, A, d), optional
+        Of all pairs; by default each of them has a coordinate of its own.
 
     Attributes
     ----------
     names : Names
     units : Units
+    road : str
+        Why the states are listed, if that was a choice.
     """
+
+    road = ""
 
     def __init__(
         self,
@@ -57,6 +64,7 @@ class NamedSimulator(CallableSimulator):
         horizon: int | None = None,
         reward_range: tuple[float, float] | Truncated = (0.0, 1.0),
         ends: Iterable[Any] = (),
+        features: FloatArray | None = None,
     ) -> None:
         function("step", step, "step(state, action, rng) -> (reward, next_state)")
         known = _listed("states", states, "range(12) for twelve numbered ones")
@@ -78,7 +86,11 @@ class NamedSimulator(CallableSimulator):
                 row[[position[key_of(name)] for name in some]] = True
         self.names = Names(tuple(known), tuple(every))
         numbers = sorted(self._number[key] for key in over)
-        problem = Problem.tabular(len(known), len(every), discount=discount, horizon=horizon, mask=mask, ends=numbers)
+        time: dict[str, Any] = {"discount": discount, "horizon": horizon}
+        if features is None:
+            problem = Problem.tabular(len(known), len(every), mask=mask, ends=numbers, **time)
+        else:
+            problem = Problem(features, **time)
         super().__init__(problem, step, reward_range=reward_range)
         self.units = replace(
             self.units,

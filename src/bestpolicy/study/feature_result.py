@@ -80,7 +80,8 @@ class FeatureResult(Result):
 
     def action(self, state: Any, step: int = 0) -> Any:
         """Return what the policy does in one state (k,)."""
-        return int(self.policy(np.atleast_2d(state), step)[0])
+        one = np.atleast_2d(state) if self._problem.feature_map.objects is None else [state]
+        return int(self.policy(one, step)[0])
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the policy at the nodes of the feature map, with limits of values."""
