@@ -203,3 +203,85 @@ def test_maps_of_objects_say_what_they_are():
         bp.features.Product(classes, bp.features.Actions(2, 0))
     with pytest.raises(bp.InvalidInput, match="state_dimension must be given"):
         bp.features.Custom(weights_of, dimension=2, pairs=([[0.0]], [0]))
+
+
+# --- what users get wrong
+
+
+def slide(states, actions, rng):
+    return (rng.random(len(states)) < states[:, 0]).astype(float), rng.choice([0.0, 1.0, 0.3, 0.77], (len(states), 1))
+
+
+def fails(weights, states):
+    if np.isclose(states, 0.77).any():
+        raise ValueError("no such state")
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "said"),
+    [
+        (lambda w, s: np.where(np.isclose(s, 0.77), w - [[0.5, -0.5]], w), r"At state \(0.77\), action 0 .* -0.27"),
+        (lambda w, s: np.where(np.isclose(s, 0.77), 1.5 * w, w), r"At state \(0.77\), action 0 they sum to 1.5"),
+        (lambda w, s: np.where(np.isclose(s, 0.77), np.nan, w), r"At state \(0.77\), action 0 they sum to nan"),
+        (fails, r"failed at state \(0.77\), action 0 .*no such state"),
+    ],
+)
+def test_what_is_wrong_at_a_visited_state_is_one_error_that_names_it(spoilt, said):
+    calls, right = [], []
+
+    def features(states, actions):
+        weights = np.stack([1 - states[:, 0], states[:, 0]], axis=1)
+        return spoilt(weights, states) if calls and not right else weights
+
+    def step(states, actions, rng):
+        rewards, following = slide(states, actions, rng)
+        if len(right) + len(calls) == 0 and len(states) > 2:
+            following = np.rint(following)  # the first batch sees nothing of it
+        return rewards, following
+
+    custom = bp.features.Custom(features, dimension=2, state_dimension=1, pairs=([[0.0], [1.0]], [0, 0]))
+    model = bp.CallableSimulator(bp.FeatureProblem(custom, actions=2, discount=0.5), step, vectorized=True)
+    study = bp.Study(model.problem, epsilon="5%", delta=0.1, seed=0, units=model.units)
+    (query,) = study.ask()
+    study.tell(query, model.sample(query.wanted, query.rng()))
+    before = study.samples
+    calls.append(True)
+    with pytest.raises(bp.SimulatorError, match=said):
+        bp.drive(study, model)
+    assert study.samples >= before > 0  # nothing measured is lost
+    right.append(True)
+    assert bp.drive(study, model).epsilon < np.inf
+
+
+def test_functions_that_fail_name_the_state():
+    def picky(states, actions=None):
+        if (states > 5).any():
+            raise ValueError("too much")
+        return np.ones((len(states), 2)) if actions is None else states
+
+    grid = bp.features.Hats([[0.0, 5.0]])
+    states = np.array([[1.0], [2.0], [5.5], [3.0]])
+    for problem, call, said in (
+        (bp.FeatureProblem(grid, actions=2, discount=0.5, mask=picky), "allowed", r"mask failed at state \(5.5\) "),
+        (
+            bp.FeatureProblem(
+                grid, actions=2, discount=0.5, known_reward=lambda s, a: picky(s, a)[:, 0], known_best=(0, 5)
+            ),
+            "known",
+            r"known_reward failed at state \(5.5\), action 1",
+        ),
+    ):
+        arguments = (states,) if call == "allowed" else (states, np.ones(4, int))
+        with pytest.raises(bp.InvalidInput, match=said):
+            getattr(problem, call)(*arguments)
+
+
+@pytest.mark.parametrize("pairs", [([[0.0], [0.0]], [0, 0]), ([[0.5], [0.5]], [0, 1]), ([[0.0]], [0])])
+def test_pairs_that_do_not_span_are_refused_before_anything_runs(pairs):
+    def features(states, actions):
+        return np.stack([1 - states[:, 0], states[:, 0]], axis=1)
+
+    custom = bp.features.Custom(features, dimension=2, state_dimension=1, pairs=pairs)
+    with pytest.raises(bp.InvalidInput, match="must span all 2 dimensions"):
+        bp.FeatureProblem(custom, actions=2, discount=0.5)

@@ -11,6 +11,7 @@ j-th of them are e_j, as those of the nodes of a grid are.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -175,7 +176,8 @@ class Custom(FeatureMap):
         except InvalidInput:
             raise
         except Exception as error:
-            raise InvalidInput(f"the feature map failed at {named(states, actions)} ({one_line(error)}).") from error
+            where = culprit(lambda some, chosen: self._function(self.given(some), chosen), states, actions)
+            raise InvalidInput(f"the feature map failed at {where} ({one_line(error)}).") from error
         if hasattr(given, "toarray"):
             given = given.toarray()
         rows = np.asarray(as_numbers("features", given), dtype=np.float64)
@@ -207,6 +209,20 @@ def named(states: FloatArray, actions: IntArray | None = None, row: int = 0) -> 
     numbers = ", ".join(f"{number:.9g}" for number in states[row][:_SHOWN])
     state = f"state ({numbers}{', …' if states.shape[1] > _SHOWN else ''})"
     return state if actions is None else f"{state}, action {int(actions[row])}"
+
+
+def culprit(call: Callable[[FloatArray, IntArray], Any], states: FloatArray, actions: IntArray) -> str:
+    """Name a pair at which a vectorised function fails, for an error: halves are tried until one pair is left."""
+    begin, end = 0, len(states)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        try:
+            call(states[begin:middle], actions[begin:middle])
+        except Exception:
+            end = middle
+        else:
+            begin = middle
+    return named(states, actions, begin)
 
 
 def checked_states(states: Any, dimension: int, what: str = "states") -> FloatArray:

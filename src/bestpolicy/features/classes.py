@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from bestpolicy._numerics.arrays import FloatArray, IntArray, as_floats, as_numbers, frozen
 from bestpolicy._numerics.inputs import function, number, whole
 from bestpolicy.errors import InvalidInput, one_line
-from bestpolicy.features.base import FeatureMap, Weights, checked_pairs, checked_states, named
+from bestpolicy.features.base import FeatureMap, Weights, checked_pairs, checked_states, culprit, named
 from bestpolicy.features.grids import regular_nodes
 from bestpolicy.features.objects import Objects
 
@@ -62,7 +62,8 @@ class Aggregation(FeatureMap):
         except InvalidInput:
             raise
         except Exception as error:
-            raise InvalidInput(f"classes failed at {named(states, actions)} ({one_line(error)}).") from error
+            where = culprit(lambda some, chosen: self._classes(self.given(some), chosen), states, actions)
+            raise InvalidInput(f"classes failed at {where} ({one_line(error)}).") from error
         if found.shape != (len(states),):
             raise InvalidInput(f"classes must return shape ({len(states)},). Got {found.shape} instead.")
         with np.errstate(invalid="ignore"):

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from bestpolicy._numerics.arrays import FloatArray, IntArray, as_floats, as_numbers, frozen
 from bestpolicy._numerics.inputs import function
 from bestpolicy.errors import InvalidInput, one_line
-from bestpolicy.features.base import TOLERANCE, FeatureMap, Weights, checked_pairs, named
+from bestpolicy.features.base import TOLERANCE, FeatureMap, Weights, checked_pairs, culprit, named
 from bestpolicy.features.objects import Objects
 
 Point = Callable[[FloatArray, IntArray], Any]
@@ -103,7 +103,8 @@ class Grid(FeatureMap):
             except InvalidInput:
                 raise
             except Exception as error:
-                raise InvalidInput(f"point failed at {named(states, actions)} ({one_line(error)}).") from error
+                where = culprit(lambda some, chosen: self.point(self.given(some), chosen), states, actions)  # type: ignore[misc]
+                raise InvalidInput(f"point failed at {where} ({one_line(error)}).") from error
             if found.shape != (len(states), len(self.axes)):
                 raise InvalidInput(
                     f"point must return shape ({len(states)}, {len(self.axes)}). Got {found.shape} at "

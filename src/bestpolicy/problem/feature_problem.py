@@ -27,7 +27,7 @@ from bestpolicy._numerics.arrays import BoolArray, FloatArray, IntArray, as_numb
 from bestpolicy._numerics.inputs import function, interval, of_type, whole
 from bestpolicy.errors import InvalidInput, one_line
 from bestpolicy.features import FeatureMap
-from bestpolicy.features.base import named
+from bestpolicy.features.base import culprit, named
 from bestpolicy.problem.problem import _checked_discount
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class FeatureProblem:
             raise InvalidInput(
                 "known_best goes with a known_reward. Leave it out: where nothing is known it is (0, 0)."
             )
-        _ = self.fingerprint  # tries the functions, and the pairs that will be simulated
+        _ = self.fingerprint, self.coefficients  # tries the functions, and the pairs that will be simulated
 
     def _keep(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -272,7 +272,9 @@ class FeatureProblem:
         except InvalidInput:
             raise
         except Exception as error:
-            raise InvalidInput(f"known_reward failed at {named(states, actions)} ({one_line(error)}).") from error
+            call, given = self.known_reward, self.feature_map.given
+            where = culprit(lambda some, chosen: call(given(some), chosen), states, actions)
+            raise InvalidInput(f"known_reward failed at {where} ({one_line(error)}).") from error
         if found.shape != (len(states),):
             raise InvalidInput(f"known_reward must return shape ({len(states)},). Got {found.shape} instead.")
         if not np.isfinite(found).all():
@@ -290,7 +292,9 @@ class FeatureProblem:
         except InvalidInput:
             raise
         except Exception as error:
-            raise InvalidInput(f"mask failed at {named(states)} ({one_line(error)}).") from error
+            mask, given, none = self.mask, self.feature_map.given, np.zeros(len(states), np.int64)
+            where = culprit(lambda some, _: mask(given(some)), states, none).partition(", action")[0]
+            raise InvalidInput(f"mask failed at {where} ({one_line(error)}).") from error
         if found.shape != shape or not np.isin(found, (0, 1)).all():
             raise InvalidInput(f"mask must return True and False, of shape {shape}. Got shape {found.shape} instead.")
         if not found.any(axis=1).all():
