@@ -231,7 +231,8 @@ def test_what_is_wrong_at_a_visited_state_is_one_error_that_names_it(spoilt, sai
     calls, right = [], []
 
     def features(states, actions):
-        weights = np.stack([1 - states[:, 0], states[:, 0]], axis=1)
+        place = np.where(actions == 1, 1 - states[:, 0], states[:, 0])
+        weights = np.stack([1 - place, place], axis=1)
         return spoilt(weights, states) if calls and not right else weights
 
     def step(states, actions, rng):
@@ -260,7 +261,7 @@ def test_functions_that_fail_name_the_state():
             raise ValueError("too much")
         return np.ones((len(states), 2)) if actions is None else states
 
-    grid = bp.features.Hats([[0.0, 5.0]])
+    grid = bp.features.Blocks([bp.features.Hats([[0.0, 5.0]])] * 2)
     states = np.array([[1.0], [2.0], [5.5], [3.0]])
     for problem, call, said in (
         (bp.FeatureProblem(grid, actions=2, discount=0.5, mask=picky), "allowed", r"mask failed at state \(5.5\) "),
@@ -285,3 +286,13 @@ def test_pairs_that_do_not_span_are_refused_before_anything_runs(pairs):
     custom = bp.features.Custom(features, dimension=2, state_dimension=1, pairs=pairs)
     with pytest.raises(bp.InvalidInput, match="must span all 2 dimensions"):
         bp.FeatureProblem(custom, actions=2, discount=0.5)
+
+
+def test_maps_that_do_not_tell_actions_apart_are_refused():
+    hats = bp.features.Hats([[0.0, 1.0]])
+    with pytest.raises(bp.InvalidInput, match=r"does not tell actions apart.*Blocks\(\[feature_map\] \* 3\)"):
+        bp.FeatureProblem(hats, actions=3, discount=0.5)
+    bp.FeatureProblem(hats, actions=1, discount=0.5)
+    bp.FeatureProblem(bp.features.Blocks([hats] * 3), actions=3, discount=0.5)
+    paid = bp.FeatureProblem(hats, actions=3, discount=0.5, known_reward=lambda states, actions: 0.1 * actions)
+    assert paid.has_choice  # they differ in what is known

@@ -37,6 +37,7 @@ _BLOCK = 2**16  # pairs whose features are made at once
 _TIED = 1e-12  # of the largest value: actions as good as this are taken for tied, and the first of them is played
 _PROBES = 64  # pairs at which a problem is looked at to tell it from others
 _DIGITS = 1e6
+_TRIED = 1000  # pairs at whose states actions are compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +160,22 @@ class FeatureProblem:
                 "known_best goes with a known_reward. Leave it out: where nothing is known it is (0, 0)."
             )
         _ = self.fingerprint, self.coefficients  # tries the functions, and the pairs that will be simulated
+        self._require_difference()
+
+    def _require_difference(self) -> None:
+        """Raise InvalidInput if actions are all the same wherever it can be seen: then any policy would be optimal."""
+        if self.feature_map.pairs is None or self.actions == 1:
+            return
+        states = np.unique(self.feature_map.pairs[0][:_TRIED], axis=0)
+        q = self.choices(states).q_values(np.random.default_rng(0).random(self.dimension))
+        chosen = np.isfinite(q).sum(axis=1) > 1
+        least = np.where(np.isfinite(q), q, np.inf).min(axis=1)
+        if chosen.any() and (q.max(axis=1) == least)[chosen].all():
+            raise InvalidInput(
+                "the feature map does not tell actions apart: in all states that it names they have the same features. "
+                "Say to which point an action leads (point=, of Hats, Simplices, Tiles), or give each features of "
+                f"its own: bestpolicy.features.Blocks([feature_map] * {self.actions})."
+            )
 
     def _keep(self, **fields: Any) -> None:
         for name, value in fields.items():
