@@ -453,3 +453,29 @@ def test_a_run_goes_on_as_it_began_and_ends_are_not_sampled():
     with_end = bp.Problem.tabular(2, 2, discount=0.9, ends=[1])
     assert by_table(Task(with_end, 0.0, 0.1, rng), None)
     assert not by_table(Task(DISCOUNTED.problem, 0.1, 0.1, rng), None)
+
+
+def test_rewards_in_other_units_and_a_last_state_that_pays_nothing_change_no_verdict():
+    """In its own units the last state pays 0 for ever; in [0, 1] that is 3/8."""
+
+    def step(state, action, rng, scale=1.0, low=0.0):
+        over = state == 2
+        reward = np.where(over, 0.375, np.where(action == 1, rng.integers(4, 9, len(state)) / 8, 0.125))
+        return low + scale * reward, np.where(over, 2, rng.integers(0, 3, len(state)))
+
+    problem = bp.Problem(np.eye(6).reshape(3, 2, 6), discount=0.5)
+    problem = bp.Problem(
+        np.delete(problem.features, 5, axis=2) + problem.features[:, :, 5:] * np.eye(5)[4], discount=0.5
+    )
+    plain = bp.CallableSimulator(problem, step, vectorized=True)
+    mapped = bp.CallableSimulator(
+        problem, lambda s, a, rng: step(s, a, rng, 16.0, -6.0), vectorized=True, reward_range=(-6, 10)
+    )
+    asked = {"delta": 0.1, "algorithm": "sharp", "seed": 0, "linearity": 0}
+    for epsilon in (0.8,):
+        one = bp.identify(plain, epsilon=epsilon, **asked)
+        other = bp.identify(mapped, epsilon=16 * epsilon, **asked)
+        assert one.certified
+        assert one.policy[:2].tolist() == [1, 1]
+        assert [(c.samples, c.rule) for c in one.checks] == [(c.samples, c.rule) for c in other.checks]
+        assert other.epsilon == pytest.approx(16 * one.epsilon, rel=1e-9)

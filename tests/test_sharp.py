@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binomtest
 
 import bestpolicy as bp
-from bestpolicy.algorithms import sharp
+from bestpolicy.algorithms import sharp, sharp_dense
 from tests.kernels import outputs
 from tests.models import tabular_mdp
 
@@ -109,6 +109,41 @@ def test_a_small_table_with_tied_actions_is_handed_over_and_can_be_stopped_anywh
             assert found.true_loss <= found.epsilon
     assert course_of(part.checks) == course_of(straight.checks)
     np.testing.assert_array_equal(part.policy, straight.policy)
+
+
+def test_theorem_u_goes_on_with_what_a_lag_that_began_by_luck_has_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(sharp, "_PATIENCE", 250)
+    monkeypatch.setattr(sharp_dense, "_IN_SIGHT", 0.3)  # luck is more common
+    noisy = tabular_mdp(AROUND, np.array([[0.5, 0.5], [0.2, 0.9]]), discount=0.5)
+    asked = {"epsilon": 0.0, "delta": 0.1, "algorithm": "sharp", "seed": 0}
+    simulator, store, path = bp.ExactSimulator(noisy), tmp_path / "run.db", tmp_path / "certificate.json"
+    straight = bp.identify(simulator, **asked, max_samples=8000)
+    rules = [check.rule for check in straight.checks]
+    change = rules.index("Theorem U")
+    before = max(check.lag for check in straight.checks[:change])
+    numbers = {check.lag for check in straight.checks[change:] if check.rule == "Theorem U" and check.lag}
+    assert before > 0  # some of δ is spent
+    assert 0.35 ** (min(numbers) - 1) <= 0.58**before  # and all that Theorem U may spend is at most what is left
+    for budget in (straight.checks[change - 1].samples, straight.checks[change].samples, 8000):
+        part = (
+            bp.drive(bp.Study.resume(store, max_samples=budget), simulator)
+            if store.exists()
+            else bp.identify(simulator, **asked, store=store, max_samples=budget)
+        )
+        assert course_of(part.checks) == course_of(straight.checks[: len(part.checks)])
+        part.save(path)
+        found = bp.verify(path, noisy, store=store)
+        assert found.valid, found.reasons
+        assert found.order_shown
+    assert course_of(part.checks) == course_of(straight.checks)
+
+
+def test_a_later_share_leaves_what_is_spent():
+    for lags in range(12):
+        first = sharp.first_number(lags)
+        rest = sum(sharp.share_of(number) for number in range(first, first + 60))
+        assert 1 - 0.58**lags + rest <= 1 + 1e-12
+        assert first == 1 or 1 - 0.58**lags + rest / 0.35 > 1  # no later than need be
 
 
 def test_a_budget_ends_a_run_with_what_is_certified():

@@ -26,7 +26,7 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.reproducible import steady
 from bestpolicy.algorithms.protocol import MAX_ROUNDS, About, Remembered, Request, Run, Task
-from bestpolicy.algorithms.sharp_dense import DenseCourse
+from bestpolicy.algorithms.sharp_dense import LEFT, DenseCourse
 from bestpolicy.algorithms.table_plan import EarlyLag, hopeless, plan_lag
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
@@ -123,10 +123,18 @@ def by_table(task: Task, begun: Remembered | None) -> bool:
 def tied(course: DenseCourse) -> bool:
     """Whether Theorem U is to go on with a table: actions seem to be tied, so Theorem I could wait for ever.
 
-    It has not begun a lag, so nothing of δ is spent.
+    What lags of Theorem I have spent stays spent; one may have begun by luck, and then the end is in sight no longer.
     """
     patience = _PATIENCE * course.problem.stages * len(course.problem.pairs)
-    return course.problem.is_tabular and not course.lags and course.samples >= patience
+    return course.problem.is_tabular and course.samples >= patience and not course.in_sight
+
+
+def first_number(lags: int) -> int:
+    """Return the number of the first lag of Theorem U after so many of Theorem I: all from it on spend what is left."""
+    left, number = LEFT**lags, 1
+    while _NEXT_SHARE ** (number - 1) > left:
+        number += 1
+    return number
 
 
 def is_of_table(decided: dict[str, Any]) -> bool:
@@ -152,6 +160,10 @@ class _Course:
         self.samples, self.plans = 0 if before is None else before.samples, 0
         self.ahead = nan  # samples until the end, as the last plan sees it
         self.lags = {False: 0, True: 0}  # how many there were for the asked ε, and how many early ones
+        least = first_number(0 if before is None else before.lags)
+        for early in self.lags:  # lags of Theorem I have spent what those before would
+            while number_of(self.lags[early] + 1, early) < least:
+                self.lags[early] += 1
         self.lag: Lag | None = None
         self.number, self.used = 0, set[int]()  # of the lag; of all so far
         self.place = 0  # which of the lag's looks is next
@@ -282,7 +294,8 @@ class _Course:
             # What no policy can lose is not worth saying.
             if verdict.epsilon < min(check.epsilon, self.table.chain.longest.max()):
                 tested = played(self.problem, verdict.policy)
-                check = replace(check, policy=tested, epsilon=verdict.epsilon, lag=self.number, proof=self.proof())
+                check = replace(check, policy=tested, epsilon=verdict.epsilon, rule=rule)
+                check = replace(check, lag=self.number, proof=self.proof())
         passed = check.epsilon <= self.goal and (self.goal > 0 or not self.share)
         reached = 1.0 if passed else min(self.goal / check.epsilon, 1 - 1e-9) if check.epsilon > 0 else 0.0
         floor = self.floor if self.share else nan

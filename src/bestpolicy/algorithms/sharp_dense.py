@@ -38,6 +38,7 @@ from bestpolicy.stopping.rounding import coordinates_of
 from bestpolicy.stopping.rule import Past, Proof
 
 _FIRST_SHARE, _NEXT_SHARE = 0.42, 0.58  # of δ for the first lag, and of what is left for each later one
+LEFT = 1 - _FIRST_SHARE  # of δ after the first lag, and of what was left then after each later one
 _KEPT = 3  # lags that are looked at
 _RATIO = 1.1  # look each time there are so many times the samples
 _LAG_RATIO = 3.0  # a lag for so many times the samples
@@ -116,6 +117,11 @@ class DenseCourse:
     def over(self) -> bool:
         """Whether there is nothing more to ask."""
         return self.check is not None and (self.check.passed or self.samples >= MAX_ROUNDS)
+
+    @property
+    def in_sight(self) -> bool:
+        """Whether the hardest rival stands out so much that a lag might begin."""
+        return self.known.ready and self.known.resolved >= _IN_SIGHT * sqrt(2 * self.nats)
 
     @property
     def known(self) -> Knowledge:

@@ -40,6 +40,7 @@ from bestpolicy.verification.tables import FIELDS
 
 _ROOM = 2**40  # row p of study n has the id n·2⁴⁰ + p
 _LARGEST_ROW = 2**30 - 1
+_NEXT_OF_TABLE, _NEXT_OF_FEATURES = 0.35, 0.58  # of δ that is left after a lag of Theorem U, and of Theorem I
 _TABLE = "CREATE TABLE entry (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, content BLOB NOT NULL, chain BLOB NOT NULL)"
 _ROUNDING = 1e-9  # relative error of sums of rewards that were added up in another order
 
@@ -269,7 +270,7 @@ class _Story:
         """Return the place of the row that decided the lag of the proof."""
         lag = proof.child("lag")
         number, started = lag.whole("number", 1), lag.whole("started", 0)
-        lags = {past["number"]: (place, past) for place, one in requests if (past := one["decided"].get("lag"))}
+        lags = {past["number"]: (place, past) for place, past in self._lags_of_features(requests)}
         if number not in lags:
             raise Rejected(f"lag {number} was not decided on in the study's file")
         place, past = lags[number]
@@ -286,6 +287,11 @@ class _Story:
         if not all(np.array_equal(one, other) for one, other in fixed):
             raise Rejected(f"what lag {number} rests on is not what was decided when it began")
         return place
+
+    def _lags_of_features(self, requests: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
+        """Lags that have their number among what they fix; those of Theorem U have it beside that, or have none."""
+        lags = [(place, one["decided"].get("lag")) for place, one in requests]
+        return [(place, lag) for place, lag in lags if lag and "number" in lag]
 
     def _asked_since(self, begin: int, requests: dict[int, dict[str, Any]]) -> list[tuple[dict[str, Any], list[Told]]]:
         """Requests from a row on, with the answers that came before the next one."""
@@ -311,7 +317,7 @@ class _Story:
         number, started = lag.whole("number", 1), lag.whole("started", 0)
         lags = dict[Any, tuple[int, dict[str, Any]]]()
         for place, one in requests:
-            if "lag" in one["decided"]:
+            if "lag" in one["decided"] and "number" not in one["decided"]["lag"]:
                 own = one["decided"].get("number", len(lags) + 1)  # older files have no numbers
                 if not isinstance(own, int) or own in lags:
                     raise Rejected("two lags of the study's file have the same number, or one has none")
@@ -319,6 +325,9 @@ class _Story:
         if number not in lags:
             raise Rejected(f"lag {number} was not decided on in the study's file")
         place, past = lags[number]
+        spent = len([1 for before, _ in self._lags_of_features(requests) if before < place])
+        if _NEXT_OF_TABLE ** (number - 1) > _NEXT_OF_FEATURES**spent * (1 + 1e-9):
+            raise Rejected(f"lag {number} and those after it would spend what {spent} lags of Theorem I have spent")
         told = self._told_before(place)
         if told != started:
             raise Rejected(f"lag {number} began after {told:,} samples, not after {started:,}")

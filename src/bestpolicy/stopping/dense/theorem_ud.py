@@ -49,6 +49,9 @@ p_kZ + res] = Z(s0) + res/(1-g), by (ii) and as occ telescopes under the true ke
 π. ∎
 
 (i) and (ii) hold as sums along occ only: nothing may be clipped or chosen pair by pair.
+
+**Vectors.** (i) ends with uᵀξ̃ + |u|_Σt, and |u| is at most the sum of |c_k| along the path, but often much smaller.
+`paths` bounds the former by a net of directions; the better of both bounds counts.
 """
 
 from __future__ import annotations
