@@ -121,6 +121,8 @@ class Planner:
             more, net = pull @ gains, pull @ rows
             if chain.start is None:
                 begin = begin * (np.maximum(allowed, 0) / goal) ** 4
+            if not begin.any():  # the worst states have changed too often
+                break
             price = begin @ psi / begin.sum()
             rate = max(float(slack @ net), 1e-3 * float(slack @ more)) / float(price @ slack)
             slack = slack * np.clip(more / (more - net + rate * price + 1e-300), 0.1, 10) ** 0.3
