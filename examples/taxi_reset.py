@@ -5,7 +5,7 @@ import gymnasium
 import bestpolicy as bp
 
 env = gymnasium.make("Taxi-v4")
-# From any step on a ride earns 20 at most, for the passenger who gets out.
+# Some minutes. From any step on a ride earns 20 at most, for the passenger who gets out.
 model = bp.ResetSimulator(env, horizon=20, reward_range=(-10, 20), return_limit=20, stationary=True)
 result = bp.identify(model, epsilon=10, delta=0.1, seed=0)
 

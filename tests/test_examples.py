@@ -58,7 +58,7 @@ def test_the_lake_is_certified_by_few_episodes():
 
 
 @pytest.mark.study
-@pytest.mark.parametrize(("name", "most"), [("frozen_lake_8x8_reset", 25_000), ("taxi_reset", 160_000)])
+@pytest.mark.parametrize(("name", "most"), [("frozen_lake_8x8_reset", 25_000), ("taxi_reset", 300_000)])
 def test_larger_games_are_certified_at_their_start(name, most):
     known, _ = run_example(name)
     assert known["result"].certified
