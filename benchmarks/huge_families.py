@@ -112,6 +112,25 @@ def queues(grid: int, discount: float = 0.95):
     return bp.CallableSimulator(problem, step, vectorized=True, reward_range=(-EFFORT, 1.0), step_from=serve)
 
 
+def hill(grid: int = 6, discount: float = 0.8):
+    """A car on a hill, as in docs/how-to/unlisted-states.md: its goal has an edge that grid x grid nodes do not see."""
+
+    def drive(states, actions, rng):
+        position, velocity = states.T.copy()
+        for _ in range(4):
+            push = 0.0015 * (actions - 1) * (1 + 0.5 * rng.standard_normal(len(position)))
+            velocity = np.clip(velocity + push - 0.0025 * np.cos(3 * position), -0.07, 0.07)
+            position = np.clip(position + velocity, -1.2, 0.6)
+            velocity = np.where((position <= -1.2) & (velocity < 0), 0.0, velocity)
+        there = position >= 0.5
+        position, velocity = np.where(there, -0.5, position), np.where(there, 0.0, velocity)
+        return there.astype(float), np.stack([position, velocity], axis=1)
+
+    axes = [np.linspace(-1.2, 0.6, grid), np.linspace(-0.07, 0.07, grid)]
+    maps = bp.features.Blocks([bp.features.Hats(axes)] * 3)
+    return bp.CallableSimulator(bp.FeatureProblem(maps, actions=3, discount=discount), drive, vectorized=True)
+
+
 def _mixed(hats, states, actions, rng):
     """A node drawn with the hats' weights."""
     index, weight = hats.weights(states, actions)

@@ -9,14 +9,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import bestpolicy as bp
-from benchmarks.huge_families import inventory, queues
+from benchmarks.huge_families import hill, inventory, queues
 
 FINE = 81
 
 
 def draw(folder: Path) -> None:
     """Write one picture: above the policies, below the values in the middle of their limits."""
-    figure, axes = plt.subplots(2, 2, figsize=(8, 6.4), layout="constrained")
+    figure, axes = plt.subplots(2, 3, figsize=(12, 6.4), layout="constrained")
     stock = _result(inventory(7))
     _panel(
         axes[:, 0], stock, np.linspace(0, 10, FINE), lambda x, y: np.stack([x, y], 1), "inventory", "stock of product"
@@ -26,6 +26,10 @@ def draw(folder: Path) -> None:
     _panel(
         axes[:, 1], network, line, lambda x, y: np.stack([x, y, 20 + 0 * x], 1), "queues, third at 20", "jobs in queue"
     )
+    found = bp.identify(hill(), epsilon="10%", delta=0.05, seed=0)
+    box = np.linspace(-1.2, 0.6, FINE), np.linspace(-0.07, 0.07, FINE)
+    title = f"car ({found.outcome})"
+    _panel(axes[:, 2], found, box, lambda x, y: np.stack([x, y], 1), title, ("position", "velocity"))
     figure.savefig(folder / "unlisted-states.svg")
 
 
@@ -33,10 +37,12 @@ def _result(model):
     return bp.identify(model, epsilon="3%", delta=0.05, seed=0)
 
 
-def _panel(axes, result, line, states, title, label) -> None:
-    x, y = (each.reshape(-1) for each in np.meshgrid(line, line))
+def _panel(axes, result, lines, states, title, labels) -> None:
+    lines = lines if isinstance(lines, tuple) else (lines, lines)
+    labels = labels if isinstance(labels, tuple) else (f"{labels} 1", f"{labels} 2")
+    x, y = (each.reshape(-1) for each in np.meshgrid(*lines))
     some = states(x, y)
-    extent = [line[0], line[-1], line[0], line[-1]]
+    extent = [end for line in lines for end in (line[0], line[-1])]
     values = result.values(some)
     for axis, numbers, name in (
         (axes[0], result.policy(some), "action"),
@@ -45,7 +51,7 @@ def _panel(axes, result, line, states, title, label) -> None:
         shown = axis.imshow(
             numbers.reshape(FINE, FINE), origin="lower", extent=extent, aspect="auto", interpolation="none"
         )
-        axis.set(xlabel=f"{label} 1", ylabel=f"{label} 2", title=f"{title}: {name}")
+        axis.set(xlabel=labels[0], ylabel=labels[1], title=f"{title}: {name}")
         axis.figure.colorbar(shown, ax=axis)
 
 

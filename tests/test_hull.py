@@ -136,10 +136,11 @@ def test_coverage_of_whole_runs():
     """300 runs at δ = 0.3: brackets and ε."""
     model, wrong = simulator(), 0
     for seed in range(300):
-        result = bp.identify(model, epsilon="10%", delta=0.3, seed=seed)
+        result = bp.identify(model, epsilon="10%", delta=0.3, seed=seed, linearity=0)
         own, best = truth(model, result, STATES).T
         lower, upper = result.values(STATES).T
         wrong += bool((lower > own + 1e-9).any() or (upper < best - 1e-9).any() or (best - own).max() > result.epsilon)
+    print(f"wrong in {wrong} of 300 runs")
     assert binomtest(wrong, 300, 0.3, alternative="greater").pvalue > 1e-6
 
 
@@ -405,3 +406,33 @@ def test_pages_say_what_a_claim_rests_on_and_show_the_policy(saved):
         assert ("functions of yours are in no file" in page) is not shown
     with pytest.raises(bp.InvalidInput, match="for states that are listed"):
         bp.report.report_page(result, grid=(1, 2))
+
+
+# --- more traps
+
+
+def test_coefficients_of_pairs_that_are_no_anchors_are_exact():
+    """Without a ridge: combinations of the pairs' features are the unit vectors to 1e-10, also if badly conditioned."""
+    for width in (0.1, 0.3, 1.0):
+        soft = bp.features.SoftAggregation(np.linspace(0, 1, 4)[:, None], width=width)
+        rows = soft(*soft.pairs).toarray()
+        assert soft.coefficients is not None
+        np.testing.assert_allclose(soft.coefficients @ rows, np.eye(4), rtol=0, atol=1e-10)
+    assert np.linalg.cond(rows) > 100
+
+
+def test_looks_at_bets_are_free():
+    """The best of many looks is wrong as rarely as a single one: the level is not shared between them."""
+    rng, wrong, runs = np.random.default_rng(4), 0, 150
+    for _ in range(runs):
+        outcomes = rng.beta(0.4, 1.2, 300)
+        wrong += min(limit(outcomes[:n], log(1 / 0.3), 1) for n in range(10, 301, 10)) <= 0.25
+    assert binomtest(wrong, runs, 0.3, alternative="greater").pvalue > 1e-6
+    assert wrong > 0
+
+
+def test_it_is_for_states_that_cannot_be_listed_only():
+    listed = bp.Problem.tabular(3, 2, discount=0.5)
+    assert "states are listed" in Hull().unsuitable(listed)
+    assert bp.algorithms.default_name(listed)[0] == "sharp"
+    assert bp.algorithms.default_name(problem())[0] == "hull"

@@ -229,7 +229,7 @@ class Excess:
         self.start = min(self.limit, self.limit * most)
         self.kernel = np.zeros((len(z), len(z)))
         rounding = ROUNDING * (1.0 + self.limit)
-        vector, kept = lag.vector + shift, list[tuple[csr_array, FloatArray, IntArray]]()
+        vector, kept = lag.vector + shift, list[tuple[csr_array, FloatArray, IntArray, FloatArray]]()
         for part, choices in test.blocks(0) if self.start < _HOPELESS * self.limit else ():
             state = choices.place // problem.actions
             rows = choices.greedy(lag.vector)
@@ -243,12 +243,14 @@ class Excess:
             b = csr_array(choices.features[close] - own[state[close]])
             sizes = abs(b)
             upper = gain[close] + sizes @ z + rounding
-            counts = upper + 0.5 * self.gamma * self.start * sizes.sum(axis=1) > 0
-            kept.append((b[np.flatnonzero(counts)], upper[counts], part.start + state[close[counts]]))
+            total = np.asarray(sizes.sum(axis=1))
+            counts = upper + 0.5 * self.gamma * self.start * total > 0
+            kept.append((b[np.flatnonzero(counts)], upper[counts], part.start + state[close[counts]], total[counts]))
         self.kernel /= np.maximum(self.counts, 1)[:, None]
         self.differences = csr_array(vstack([each[0] for each in kept])) if kept else csr_array((0, len(z)))
         self.upper = np.concatenate([np.zeros(0), *(each[1] for each in kept)])
         self._sample = np.concatenate([np.zeros(0, np.int64), *(each[2] for each in kept)])
+        self._sizes = np.concatenate([np.zeros(0), *(each[3] for each in kept)])
         self._places = test.place
         self._index()
 
@@ -260,11 +262,10 @@ class Excess:
 
     def _narrow(self, omega: float) -> None:
         """Forget pairs that do not count if ω ≤ Ω."""
-        sizes = np.asarray(abs(self.differences).sum(axis=1))
-        rows = np.flatnonzero(self.upper + 0.5 * self.gamma * omega * sizes > 0)
-        if len(rows) < 0.8 * len(sizes):
+        rows = np.flatnonzero(self.upper + 0.5 * self.gamma * omega * self._sizes > 0)
+        if len(rows) < 0.8 * len(self.upper):
             self.differences, self.upper = self.differences[rows], self.upper[rows]
-            self._sample = self._sample[rows]
+            self._sample, self._sizes = self._sample[rows], self._sizes[rows]
             self._index()
 
     def propagated(self, bounds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
