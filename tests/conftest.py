@@ -5,8 +5,13 @@ may take ten times as long. What the package does about threads is tested in tes
 """
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Hundreds of programs are started: they need not compile the package anew each time, whatever the environment says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parent.parent / ".pytest_cache" / "bytecode"))
 
 import signal
 

@@ -380,14 +380,14 @@ def test_events_fail_as_rarely_as_their_shares_allow_in_a_thousand_lags(name, de
 
 def test_half_a_width_is_noticed():
     """A near tie, π bad: the averaged event has little to spare."""
-    counted = count_failures("near tie", 200, 3, delta=0.002, scale=0.5, looks=(10, 20), past=2000, planned=20_000)
-    assert binomtest(counted["adv1"], 200, 0.002, "greater").pvalue < 1e-3
+    counted = count_failures("near tie", 100, 3, delta=0.002, scale=0.5, looks=(10, 20), past=2000, planned=20_000)
+    assert binomtest(counted["adv1"], 100, 0.002, "greater").pvalue < 1e-3
 
 
 def test_a_level_that_is_switched_off_is_noticed(monkeypatch):
     monkeypatch.setattr(Lag, "form_nats", lambda self, form: 1e-9)
-    counted = count_failures("near tie", 200, 4, delta=0.002, looks=(10, 20), past=2000, planned=20_000)
-    assert binomtest(counted["verdict"], 200, 0.002, "greater").pvalue < 1e-3
+    counted = count_failures("near tie", 100, 4, delta=0.002, looks=(10, 20), past=2000, planned=20_000)
+    assert binomtest(counted["verdict"], 100, 0.002, "greater").pvalue < 1e-3
 
 
 # --- the whole way

@@ -71,7 +71,7 @@ def wait_until_gone(processes) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.study)])
 def test_workers_of_a_killed_process_end_and_hold_no_lock(begin, tmp_path, method):
     run, workers = begin(method)
     assert all(alive(worker) for worker in workers)

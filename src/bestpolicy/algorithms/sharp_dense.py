@@ -50,6 +50,7 @@ _IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: f
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
 _BOOKS = 6  # policies of a lag whose sums are kept
+_CLOSE = 0.5  # of ε: a policy that promises less than another by more than that is not tested
 
 
 class Running:
@@ -265,12 +266,13 @@ class DenseCourse:
             yield from ((running, policy) for policy in tested if prior.log_weight(policy) >= LEAST_LOG_WEIGHT)
 
     def _most_promising(self, prior: PolicyPrior, policies: list[IntArray]) -> list[IntArray]:
-        """Two different policies for which what they lose and what their bounds are wide sum up to least."""
+        """The policy for which what it loses and what its bound is wide sum up to least; another one if it is close."""
         nats = self.nats - np.array([prior.log_weight(policy) for policy in policies])
-        scores = self.known.losses(np.concatenate(policies)) / self.epsilon + np.sqrt(nats / nats[0])
-        order = np.argsort(steady(scores), kind="stable")
-        first = policies[order[0]]
-        return [first, *(policies[place] for place in order if not np.array_equal(policies[place], first))][:2]
+        scores = steady(self.known.losses(np.concatenate(policies)) + self.epsilon * np.sqrt(nats / nats[0]))
+        order = np.argsort(scores, kind="stable")
+        first, near = policies[order[0]], scores[order[0]] + _CLOSE * self.epsilon
+        others = (policies[place] for place in order if scores[place] <= near)
+        return [first, *(policy for policy in others if not np.array_equal(policy, first))][:2]
 
     def recall(self, check: Check | None) -> None:
         """Take a check from the study's file; if it states something new, this moment's samples prove it."""
