@@ -16,7 +16,7 @@ from bestpolicy.testing import check_algorithm
 RUNS = 10
 
 
-SLOW = ("mdp-nas", "pedel", "rflin")  # whose claims are counted by other tests, too
+SLOW = ("mdp-nas", "pedel", "rflin", "sharp")  # whose claims are counted by other tests, too
 ELSEWHERE = ("ucrl-vtr", "uclk", "hull")  # they need kernels, or states that nobody lists
 
 
