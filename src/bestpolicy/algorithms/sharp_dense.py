@@ -255,7 +255,7 @@ class DenseCourse:
         self.check = replace(check, passed=passed, statistic=1.0 if passed else min(reached, 1 - 1e-9))
 
     def _tested(self) -> Iterator[tuple[Running, IntArray]]:
-        """Each lag with its own policy and the best one, or with the two most promising ones, if it has drawn some."""
+        """Each lag with its own policy and the best one; if it has drawn some, with one or two that promise most."""
         for running in self.running:
             prior = running.lag.policies
             tested = [prior.favourite]
