@@ -306,7 +306,7 @@ def test_dropped_lags_stay_spent():
         course.begin(decided)
         course.add(simulator.sample(course.pulls(), rng))
     assert len(spent) > 3 >= len(course.running)
-    np.testing.assert_allclose(spent, 0.1 * 0.42 * 0.58 ** np.arange(len(spent)))
+    np.testing.assert_allclose(spent, 0.1 * 0.55 * 0.45 ** np.arange(len(spent)))
     assert 0.42 / (1 - 0.58) <= 1 + 1e-12
 
 

@@ -142,8 +142,8 @@ def test_a_later_share_leaves_what_is_spent():
     for lags in range(12):
         first = sharp.first_number(lags)
         rest = sum(sharp.share_of(number) for number in range(first, first + 60))
-        assert 1 - 0.58**lags + rest <= 1 + 1e-12
-        assert first == 1 or 1 - 0.58**lags + rest / 0.35 > 1  # no later than need be
+        assert 1 - 0.45**lags + rest <= 1 + 1e-12
+        assert first == 1 or 1 - 0.45**lags + rest / 0.35 > 1  # no later than need be
 
 
 def test_a_budget_ends_a_run_with_what_is_certified():

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from bestpolicy.study.linearity import Linearity
     from bestpolicy.study.settings import Settings
 
-_PLAIN, _WITH_ENDS = 2, 3  # versions that programs with less of an idea of problems and theorems can read
-_WITH_FRAMES = ("I", "UD")  # theorems that need the newest
+_PLAIN, _WITH_ENDS, _WITH_BIAS = 2, 3, 4  # versions that programs with less of an idea of problems and theorems can read
+_NEWEST = ("I", "UD")  # theorems that need the newest
 _LARGE = 2**20  # features of a table from which on only its size is written
 
 
@@ -147,7 +147,7 @@ def make_certificate(result: Result, epsilon: float | None = None) -> dict[str, 
     problem, settings, theorem = origin.problem, origin.settings, proof.theorem
     document = {
         "format": FORMAT,
-        "version": VERSION if theorem in _WITH_FRAMES else _version(problem, settings.units),
+        "version": VERSION if theorem in _NEWEST else _version(problem, settings.units),
         "problem": {
             **_features(problem),
             "mask": None if problem.mask.all() else _encoded(problem.mask, "|b1"),
@@ -270,7 +270,7 @@ def _evidence_of_gaps(fixed: dict[str, Any], fresh: dict[str, Any]) -> dict[str,
 
 def _version(problem: Problem, units: Units) -> int:
     """The oldest format that has all that is to be said."""
-    return VERSION if units.reward_bias else _WITH_ENDS if len(problem.ends) else _PLAIN
+    return _WITH_BIAS if units.reward_bias else _WITH_ENDS if len(problem.ends) else _PLAIN
 
 
 def _features(problem: Problem) -> dict[str, Any]:

@@ -31,13 +31,13 @@ from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.dense.bets import Snapshot
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
-from bestpolicy.stopping.dense.theorem_i import Book, Lag
+from bestpolicy.stopping.dense.theorem_i import CAUTION, SIZE_SHARES, Book, Lag
 from bestpolicy.stopping.dense.theorem_ud import SHARES, PathBook
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rounding import coordinates_of
 from bestpolicy.stopping.rule import Past, Proof
 
-_FIRST_SHARE, _NEXT_SHARE = 0.42, 0.58  # of δ for the first lag, and of what is left for each later one
+_FIRST_SHARE, _NEXT_SHARE = 0.55, 0.45  # of δ for the first lag, and of what is left for each later one
 LEFT = 1 - _FIRST_SHARE  # of δ after the first lag, and of what was left then after each later one
 _KEPT = 3  # lags that are looked at
 _RATIO = 1.1  # look each time there are so many times the samples
@@ -45,6 +45,7 @@ _LAG_RATIO = 3.0  # a lag for so many times the samples
 _LATE, _LATE_RATIO = 1_000_000, 10.0  # samples from which on a lag begins though the end is not in sight (ties)
 _REDESIGN = 1.3  # a new allocation for so many times the samples
 _EXPLORATION, _PATH_EXPLORATION = 0.1, 0.6  # share of the G-optimal design, for Theorems I and UD
+_LOOSE_EXPLORATION = 0.5  # for Theorem I, while it is hampered by how little is known of all values together
 _BETTER = 1.5  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
 _IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: for a first lag, for a first allocation
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
@@ -113,6 +114,7 @@ class DenseCourse:
         self.designed = 0
         self.price = nan  # samples for each nat, by the last allocation
         self.reached = 0.0  # of the standard deviations that are needed
+        self.loose = 1.0  # how far looks are hampered by how little is known of all values together, up to 1
 
     @property
     def over(self) -> bool:
@@ -165,13 +167,16 @@ class DenseCourse:
                 known.policies(),
                 known.frame(self.shares, SHARES[1] * delta),
                 self.epsilon,
+                size_shares=np.array(SIZE_SHARES),
+                caution=CAUTION,
             )
             if paths is not None:
                 lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
             decided["lag"] = lag.to_dict()
         if total >= _REDESIGN * self.designed and resolved >= _GLIMPSE * needed and len(known.gaps):
-            focused, price = known.allocation()
-            exploration = _PATH_EXPLORATION if paths is not None else _EXPLORATION
+            focused, price = known.allocation() if paths is None else known.path_allocation(self.epsilon)
+            exploration = _EXPLORATION + self.loose * (_LOOSE_EXPLORATION - _EXPLORATION)
+            exploration = _PATH_EXPLORATION if paths is not None else exploration
             decided["shares"] = exploration * self.everywhere + (1 - exploration) * focused
             decided["price"] = price
         return decided
@@ -242,10 +247,11 @@ class DenseCourse:
         check = Check(rounds, self.samples, policy, 0.0, 1.0, False, inf, gap, f"Theorem I{suffix}")
         if self.check is not None and self.check.epsilon < inf:
             check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap, forecast=nan)
-        reached = 0.0
+        reached, self.loose = 0.0, 1.0
         for running, tested in self._tested():
             outcome = running.book(self.used, self.sampled, tested).look(running.evidence)
-            reached = max(reached, outcome.reached)
+            if outcome.reached >= reached:
+                reached, self.loose = outcome.reached, min(outcome.loose, 1.0)
             if outcome.epsilon < check.epsilon:
                 rule, proof = f"Theorem {running.lag.theorem}{suffix}", self._proof(running, tested)
                 check = replace(
@@ -306,7 +312,7 @@ class DenseCourse:
             }
             for snapshot, batch in running.batches
         ]
-        fixed = {name: getattr(lag, name) for name in ("number", "started", "delta", "sigma", "gamma", "bet")}
+        fixed = {name: getattr(lag, name) for name in ("number", "started", "delta", "sigma", "gamma", "bet", "size_shares", "caution")}
         fixed |= {name: value for name, value in vars(lag.policies).items() if value.size}
         fixed["frame"] = vars(lag.frame)
         past = Past(lag.prior, lag.number, lag.started, policy)

@@ -12,7 +12,8 @@ true ξ is in Theorem P's set and in Lemma N's (`boxes`) but with probability 0.
 exceeded e it would be among those of the infimum.
 
 Sizes: τ = α_m × (stake per unit), α_m = α·2^(-m/2), α the least of √(2(l + 1.5)·yᵀG⁻¹y/(1.5·started)) and 0.4 over
-the largest expected stake times range, at the first batch. A size with |τ|R ≥ 0.9 anywhere is left out. Here L_m is
+the largest expected stake times range, at the first batch. At later batches τ is smaller by a factor that keeps the
+largest expected |τ|R below the lag's `caution` (files of version 5 on). A size with |τ|R ≥ 0.9 anywhere is left out. Here L_m is
 bounded pair by pair for all rivals; with ψ(x) ≤ 1/2 + x/3 + x²/(4(1-x)), the last with the batch's largest x; the
 quadratic part of ζ² by (largest τ² of the batches) × drift; or in one sum, (√Σ ω Σζ(ξ̂)² + √Σ ω drift)², ω =
 ψ(largest x)τ²."""
@@ -36,12 +37,13 @@ from bestpolicy.verification.tight import Rounds, Spending
 
 _SCALES = (0.35, 0.35, 0.15, 0.05, 0.04, 0.03, 0.02, 0.01)  # of Theorem P's ellipsoids
 _EVENTS = (0.1, 0.75, 0.15, 0.0)  # of Theorem P
-SIZES, SIZE_SHARES = 2.0 ** (-np.arange(5) / 2), (0.25, 0.3, 0.25, 0.12, 0.08)
+SIZES = 2.0 ** (-np.arange(5) / 2)
+_OLD_SIZE_SHARES = (0.25, 0.3, 0.25, 0.12, 0.08)  # before version 5
 _SHARES = (0.9, 0.05, 0.05)  # bets, ellipsoids, box
-_FIRST, _NEXT = 0.42, 0.58
+_LAGS, _OLD_LAGS = (0.55, 0.45), (0.42, 0.58)  # δ of the first lag, and what each later one has of that before it
 BOLDEST = 0.9
 _STEPS = 60  # of the bisection for ε
-LAG = "number started delta favourite log_odds drawn frequencies frame sigma gamma bet"
+LAG = "number started delta favourite log_odds drawn frequencies frame sigma gamma bet size_shares caution"
 _HARD = 512  # rivals that a box is asked about
 
 
@@ -65,7 +67,9 @@ class Proof:
         self.lag = lag = proof.child("lag")
         lag.only(*LAG.split())
         self.number, self.started = lag.whole("number", 1, 400), lag.whole("started", 1)
-        own, stated = _FIRST * _NEXT ** (self.number - 1) * claim.delta, lag.number("delta", 0.0, 1.0)
+        self._read_sizes()
+        first, following = _LAGS if self.caution < inf else _OLD_LAGS
+        own, stated = first * following ** (self.number - 1) * claim.delta, lag.number("delta", 0.0, 1.0)
         if abs(stated - own) > 1e-9 * own:
             raise Rejected(f"δ of lag {self.number} is {own:.6g}, the file says {stated:.6g}")
         self.log_share = log(min(own, stated)) + self._log_weight()
@@ -85,6 +89,15 @@ class Proof:
         work = len(self.rivals) * case.stages * dimension * (pairs + dimension) * (len(nodes) + 1)
         case.budget.work(20 * work, "its bets")
         case.budget.hold(8 * len(self.rivals) * case.stages * (pairs + 6 * dimension), "its bets")
+
+    def _read_sizes(self) -> None:
+        """Shares of the sizes of bets, and what they are kept below at every batch."""
+        self.size_shares, self.caution = np.array(_OLD_SIZE_SHARES), inf
+        if self.lag.has("size_shares"):
+            self.size_shares = self.lag.array("size_shares", "f", (len(SIZES),))
+            self.caution = self.lag.number("caution", 0.0, 1.0) or inf
+        if not (self.size_shares > 0).all() or not self.size_shares.sum() <= 1 + 1e-9:
+            raise Rejected("the shares of sizes of bets are not positive, or sum to more than 1")
 
     def _log_weight(self) -> float:
         """log q(π): half on the favourite; the rest, or 0.15 beside 0.35 on listed policies, on independent choices."""
@@ -167,7 +180,7 @@ class Refutation:
     """The left side of Theorem I's condition for every rival."""
 
     def __init__(self, read: Proof) -> None:
-        self.nats = -log(_SHARES[0]) - read.log_share
+        self.nats, self.shares = -log(_SHARES[0]) - read.log_share, read.size_shares
         case, model = read.case, read.model
         around, rounds = read.around(*_SHARES[1:])
         response, stage = around.response, read.rivals[:, 0]
@@ -193,14 +206,15 @@ class Refutation:
             pulled = np.einsum("jhd,hde->jhe", y, batch.precision)
             spread = np.maximum(np.einsum("jhd,jhd->j", pulled, y), 1e-300)
             stakes = np.where(batch.shares > 0, (pulled @ batch.rows.T) / batch.variances, 0.0) / spread[:, None, None]
+            up, down = batch.expected_reach()
+            expected = np.maximum((np.abs(stakes) * np.where(stakes > 0, up, down)).max(axis=(1, 2)), 1e-300)
             if sizes is None:
-                up, down = batch.expected_reach()
-                expected = (np.abs(stakes) * np.where(stakes > 0, up, down)).max(axis=(1, 2))
                 boldest = np.sqrt(2 * (self.nats + 1.5) * spread / (1.5 * read.started))
-                sizes = SIZES[:, None] * np.minimum(boldest, 0.4 / np.maximum(expected, 1e-300))
+                sizes = SIZES[:, None] * np.minimum(boldest, 0.4 / expected)
                 total = np.zeros(sizes.shape)
                 gradients = np.zeros((*sizes.shape, stages, dimension))
             assert total is not None
+            stakes *= np.minimum(1.0, read.caution / (sizes[0] * expected))[:, None, None]
             number -= np.einsum("jhk,hk->j", stakes, batch.rewards.sum(axis=2))
             once += np.einsum("jhk,hk,h->j", np.abs(stakes), batch.pulls, shift)
             functional += np.einsum("jhk,hk,kd->jhd", stakes, batch.pulls, batch.rows, optimize=True)
@@ -254,7 +268,7 @@ class Refutation:
         for levels, leasts in zip(self.levels, self.leasts, strict=True):
             parts = [
                 log(share) + level + np.max([one.over(start) for one in each], axis=0)
-                for share, level, each in zip(SIZE_SHARES, levels, leasts, strict=True)
+                for share, level, each in zip(self.shares, levels, leasts, strict=True)
             ]
             best = np.fmax(best, np.logaddexp.reduce(np.array(parts), axis=0))
         return best
@@ -269,7 +283,7 @@ class Refutation:
                 log(share)
                 + level[hard]
                 + np.maximum(box.over(here), np.max([one.over(start)[hard] for one in each], 0))
-                for share, level, each, box in zip(SIZE_SHARES, self.levels[0], self.leasts[0], self.boxes, strict=True)
+                for share, level, each, box in zip(self.shares, self.levels[0], self.leasts[0], self.boxes, strict=True)
             ]
             best[hard] = np.fmax(best[hard], np.logaddexp.reduce(np.array(parts), axis=0))
         return bool(((self.widths < start) | (best >= self.nats)).all())

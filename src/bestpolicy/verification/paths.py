@@ -1,8 +1,8 @@
 """Theorem UD, recomputed: what a policy loses along the best path is one number, in one unknown direction. Discounted.
 
-Fixed by the lag: Σ0, Γ0 > 0, a_L > 0, sizes s_m with shares q_m. Fixed before a batch (`bets`): T_k = J̃G⁻¹φ_k/ṽ_k;
-and, from the counts n_k that were planned, q_k = n(Σn_kφ_kφ_kᵀ)⁻¹φ_k, used where the batch came in full. Sums over
-the samples: b = ΣTr, B = ΣT(φ - γφ_π(s'))ᵀ, N; m̃ᵀ = (1/n)Σ1{s'}qᵀ, Q_L = Σqqᵀ, n. With probability at least 1 -
+Fixed by the lag: Σ0, Γ0 > 0, a_L > 0, sizes s_m with shares q_m. Fixed before a batch (`bets`): T_k =
+f·J̃G⁻¹φ_k/ṽ_k, f ≤ 1 a factor of the batch (`caution`); and, from the counts n_k that were planned, q_k = n(Σn_kφ_kφ_kᵀ)⁻¹φ_k, used where the batch came in full. Sums over
+the samples: b = ΣTr, B = ΣT(φ - γφ_π(s'))ᵀ, N = Σf; m̃ᵀ = (1/n)Σ1{s'}qᵀ, Q_L = Σqqᵀ, n. With probability at least 1 -
 δ', at all times and for all policies,
 
     uᵀξ^π ≤ uᵀξ̃ + |u|_Σt  for the one u = Σ occ_k c_k,   Σ occ_k (p_k - φ_kᵀm̃ᵀ)Z ≤ ½ span(Z) Σ occ_k w_k  for all Z,
@@ -34,7 +34,7 @@ import numpy as np
 from bestpolicy.verification.bets import EIGENVALUES, Batch
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import Claim
-from bestpolicy.verification.intersection import BOLDEST, SIZE_SHARES, SIZES, Proof
+from bestpolicy.verification.intersection import BOLDEST, SIZES, Proof
 from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
 from bestpolicy.verification.rounding import EPS, MARGIN
 
@@ -170,15 +170,18 @@ def _gains(read: Proof, sigma: Floats) -> tuple[Floats, list[Floats]]:
             continue
         vectors, lengths = _vectors(batch, inverse)
         pulls = batch.pulls[0]
+        up, down = batch.expected_reach()
+        expected = max(float((lengths * np.maximum(up, down)[0]).max()), 1e-300)
         if sizes is None:
-            up, down = batch.expected_reach()
             nats = -log(_SHARES[0]) - read.log_share
             largest = np.sqrt(2 * (nats + 1.5) / (1.5 * read.started))
-            sizes = SIZES * min(largest, 0.4 / max(float((lengths * np.maximum(up, down)[0]).max()), 1e-300))
+            sizes = SIZES * min(largest, 0.4 / expected)
             costs = [np.zeros(sigma.shape) for _ in sizes]
+        factor = min(1.0, read.caution / (float(sizes[0]) * expected))
+        vectors, lengths = factor * vectors, factor * lengths
         rewards += vectors.T @ batch.rewards[0].sum(axis=1)
         features += vectors.T @ (pulls[:, None] * batch.rows - case.gamma * (batch.counts[0] @ batch.played[0]))
-        count += pulls.sum()
+        count += factor * pulls.sum()
         absolute += float(pulls @ lengths)
         squares, _, up, down, drift = (each[0] for each in batch.seen(around))
         if dimension <= EIGENVALUES:
@@ -206,7 +209,7 @@ def _gains(read: Proof, sigma: Floats) -> tuple[Floats, list[Floats]]:
     state, action = read.rivals[:, 1], read.rivals[:, 2]
     room = shift * np.linalg.norm(c @ root, axis=1) + rounds.margins[0][state, action]
     found = []
-    for size, share, cost, top in zip(sizes, SIZE_SHARES, costs, bold, strict=True):
+    for size, share, cost, top in zip(sizes, read.size_shares, costs, bold, strict=True):
         if top >= BOLDEST:
             continue
         nats = -log(_SHARES[0] * share) - read.log_share

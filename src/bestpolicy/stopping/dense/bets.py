@@ -11,8 +11,9 @@ J̃ᵀc_j, J̃ the response of π's values in the snapshot (`propagation`), riva
 
     τ_k = α·(yᵀG⁻¹φ_k/ṽ_k)/(yᵀG⁻¹y),        so that Σ_k w_k τ_k φ_k = α y/(yᵀG⁻¹y).
 
-The size α is fixed by the lag. Then -Σ τη(ξ), over the batch, has a gradient that is nearly a multiple of c_j: what
-is left is the error of the snapshot's J̃. Centres are those of the snapshot, too: m_k(ξ) = r̃_k + g f_kᵀξ, with
+The size α is fixed by the lag, but for a factor of the batch, at most 1, which the snapshot fixes: allocations change,
+and what was a moderate stake at the lag may be a bold one now. Then -Σ τη(ξ), over the batch, has a gradient that is
+nearly a multiple of c_j: what is left is the error of the snapshot's J̃. Centres are those of the snapshot, too: m_k(ξ) = r̃_k + g f_kᵀξ, with
 r̃_k = φ_kᵀθ̃ clipped to [0, 1] and f_k = K̃ᵀφ_k, K̃ = μ̃ᵀΦ_π, what the snapshot expects of φ(S',π(S')). As φᵀμ̃ᵀ1 =
 1, ζ(ξ) = r + gV_ξ(s') - m_k(ξ) does not see the level of V_ξ.
 
@@ -135,6 +136,8 @@ class Bets:
         yᵀG⁻¹y: the variance, roughly, of what one sample says of the advantage of each rival.
     rewards, means : arrays (stages, U), (stages, U, d)
         r̃ and f.
+    factor : array (J,)
+        By which sizes are smaller at this batch.
     """
 
     def __init__(
@@ -154,12 +157,13 @@ class Bets:
         directions = response.directions(rivals.stage, rivals.differences)
         pulled = np.einsum("jhd,hde->jhe", directions, precision, optimize=True)
         self.spread = np.maximum(np.einsum("jhd,jhd->j", pulled, directions), 1e-300)
+        self.factor = np.ones(len(rivals))
 
     def directions(self, some: IntArray) -> FloatArray:
-        """yᵀG⁻¹/(yᵀG⁻¹y) of some rivals, in order, (n, stages, d)."""
+        """yᵀG⁻¹/(yᵀG⁻¹y) of some rivals, in order, times the factor, (n, stages, d)."""
         directions = self.response.directions(self.rivals.stage[some], self.rivals.differences[some])
         pulled = np.einsum("jhd,hde->jhe", directions, self.precision, optimize=True)
-        scaled: FloatArray = pulled / self.spread[some, None, None]
+        scaled: FloatArray = pulled * (self.factor / self.spread)[some, None, None]
         return scaled
 
     def stakes(self, some: IntArray) -> FloatArray:
@@ -182,6 +186,15 @@ class Bets:
         values = self.response.following(self.response.values)
         middle = np.einsum("hkd,hd->hk", self.means, self.response.following(self.response.parameters))
         return self.reach(values.max(axis=1)[:, None] - middle, middle - values.min(axis=1)[:, None])
+
+    def boldest(self) -> FloatArray:
+        """The largest |τ|R of every rival, as the snapshot expects it, for size 1, (J,)."""
+        up, down = self.expected_reach()
+        found = np.empty(len(self.rivals))
+        for some in self.pieces():
+            stakes = self.stakes(some)
+            found[some] = (np.abs(stakes) * np.where(stakes > 0, up, down)).max(axis=(1, 2))
+        return np.maximum(found, 1e-300)
 
 
 class Entry:

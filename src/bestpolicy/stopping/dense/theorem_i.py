@@ -13,8 +13,8 @@ With ψ(x) = (-log(1-x) - x)/x²,  E exp(-τ(X - μ) - ψ(|τ|R)τ²(X - m)²) �
 hypothesis, which is a constant; ψ increases, so a larger R only lowers the exponent.
 
 **What a lag fixes.** Its share δ' of δ; a prior q over policies (`policies`); for each policy a test of Theorem P
-(`nuisance`), with q(π)·δ'·SHARES[1]; a frame of Lemma N (`box`), with q(π)·δ'·SHARES[2]; shares q_m of a few
-sizes. Snapshots, and with them directions, variances
+(`nuisance`), with q(π)·δ'·SHARES[1]; a frame of Lemma N (`box`), with q(π)·δ'·SHARES[2]; shares q_m, which sum to at
+most 1, of a few sizes. Snapshots, and with them directions, variances
 and centres, are renewed with every batch. For rival j of π and size m let
 
     L_m(ξ; R) = Σ_i [-τ_i η_i(ξ) - ψ(|τ_i|R_i) τ_i² ζ_i(ξ)²]        over the samples since the lag.
@@ -81,10 +81,11 @@ from bestpolicy.stopping.tight import TightTest
 
 SHARES = (0.9, 0.05, 0.05)  # of the lag's δ: for the bets, for the ellipsoids, for the box
 SIZES = 2.0 ** (-np.arange(5) / 2)  # of bets, in terms of the largest
-SIZE_SHARES = np.array([0.25, 0.3, 0.25, 0.12, 0.08])
+SIZE_SHARES = (0.12, 0.16, 0.4, 0.22, 0.1)  # most lags end at six to ten times the samples that they began with
+OLD_SIZE_SHARES = (0.25, 0.3, 0.25, 0.12, 0.08)  # of lags in older files
 BOLDEST = 0.9  # of |τ|R̄
 _SOONEST = 1.5  # the largest bets are best if the end is at this many times the past
-_CAUTION = 0.4  # of |τ|R, as the lag expects it
+CAUTION = 0.4  # of |τ|R, as the snapshot of a batch expects it
 _HARD = 256  # rivals that are looked at pair by pair
 _STEPS = 64  # of the grid of ε to a factor of 2
 _FINEST = 64 * 40
@@ -111,6 +112,10 @@ class Lag:
         Σ0 and Γ0 of Theorem UD.
     bet : float
         a_L of Theorem UD.
+    size_shares : array (sizes,)
+        q_m.
+    caution : float
+        What |τ|R is kept below at every batch, as its snapshot expects it; 0: at the first one only (older files).
     """
 
     number: int
@@ -124,6 +129,8 @@ class Lag:
     sigma: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     gamma: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     bet: float = 0.0
+    size_shares: FloatArray = field(default_factory=lambda: np.array(OLD_SIZE_SHARES))
+    caution: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as numbers and arrays, for the file of a study."""
@@ -144,10 +151,14 @@ def prior_fields(prior: Prior) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a look says: the ε that it certifies, and how far it is on the way to the asked one, up to 1."""
+    """What a look says: the ε that it certifies, how far it is on the way to the asked one, up to 1, and how `loose` it is.
+
+    That is how much larger Σζ² might be than what was seen because values are not known well, in terms of that.
+    """
 
     epsilon: float
     reached: float
+    loose: float = 1.0
 
 
 def on_grid(epsilon: float, limit: float) -> float:
@@ -193,8 +204,12 @@ class Book:
         if not bets.possible or not len(self.rivals):
             self.whole = False
             return
-        if not self.entries:
-            self.sizes = self._sizes(bets)
+        boldest = bets.boldest()
+        if not self.entries:  # from what is known at the lag
+            largest = np.sqrt(2 * (self.nats + 1.5) * bets.spread / (_SOONEST * self.lag.started))
+            self.sizes = SIZES[:, None] * np.minimum(largest, CAUTION / boldest)
+        if self.lag.caution:
+            bets.factor = np.minimum(1.0, self.lag.caution / (self.sizes[0] * boldest))
         entry = Entry(bets, tally)
         self.whole &= entry.tally.samples == tally.samples
         number, functional = entry.earned()
@@ -209,17 +224,6 @@ class Book:
         self.peaks.append(peak)
         if self.moments.size:
             self.moments[:, bets.used] += entry.moments()
-
-    def _sizes(self, bets: Bets) -> FloatArray:
-        """α of every size and rival, from what is known at the lag."""
-        largest = np.sqrt(2 * (self.nats + 1.5) * bets.spread / (_SOONEST * self.lag.started))
-        up, down = bets.expected_reach()
-        for some in bets.pieces():
-            stakes = bets.stakes(some)
-            reach = (np.abs(stakes) * np.where(stakes > 0, up, down)).max(axis=(1, 2))
-            largest[some] = np.minimum(largest[some], _CAUTION / np.maximum(reach, 1e-300))
-        sizes: FloatArray = SIZES[:, None] * largest
-        return sizes
 
     @one_thread()
     def look(self, fresh: Evidence) -> Outcome:
@@ -238,8 +242,9 @@ class Book:
         def refuted(epsilon: float) -> bool:
             return bool((evidence.at(epsilon / limit) >= self.nats).all())
 
+        loose = looseness(spreads)
         if refuted(0.0):
-            return Outcome(0.0, 1.0)
+            return Outcome(0.0, 1.0, loose)
         low, high = 0, _FINEST  # grid points limit·2^(-i/64): the first one is trivial, the last one is not reached
         while high - low > 1:
             middle = (low + high) // 2
@@ -248,7 +253,14 @@ class Book:
         if 0 < asked < epsilon and refuted(asked):
             epsilon = asked
         least = float(evidence.at(asked / limit).min()) / self.nats
-        return Outcome(epsilon, min(1.0, max(0.0, float(steady(np.array(least))))))
+        return Outcome(epsilon, min(1.0, max(0.0, float(steady(np.array(least))))), loose)
+
+
+def looseness(spreads: list[Spread]) -> float:
+    """Return the sum of drifts over that of squares."""
+    drifts = sum(float(spread.drifts.sum()) for spread in spreads)
+    squares = sum(float(spread.squares.sum()) for spread in spreads)
+    return float(steady(np.array(drifts / max(squares, 1e-300))))
 
 
 class _Evidence:
@@ -262,7 +274,9 @@ class _Evidence:
         here = here - book.absolute @ (around.rounding.equations + unit)
         directions = propagation.directions(rivals.stage, rivals.differences)
         answered = propagation.answered(book.functional)
+        shares = book.lag.size_shares
         self.easy = _Side(
+            shares,
             book.sizes * here - _easy_costs(book, spreads),
             [[LeastLinear(metric, directions, answered) for metric in around.metrics]],
             book.sizes,
@@ -280,7 +294,8 @@ class _Evidence:
             if around.box is not None:
                 least.append(LeastInBox(around.box.answered(directions[hard]), around.box.answered(shifted)))
             scales.append(least)
-        self.close = _Side(book.sizes[:, hard] * here[hard] - costs, scales, np.ones((len(SIZES), len(hard))))
+        levels = book.sizes[:, hard] * here[hard] - costs
+        self.close = _Side(shares, levels, scales, np.ones((len(SIZES), len(hard))))
 
     def at(self, excess: float) -> FloatArray:
         """(J,)."""
@@ -293,6 +308,7 @@ class _Evidence:
 class _Side:
     """Levels (sizes, J) without the functional, and least functionals: of every size, or one that is multiplied."""
 
+    shares: FloatArray
     levels: FloatArray
     least: list[list[LeastLinear | LeastInBox]]
     factors: FloatArray
@@ -301,7 +317,7 @@ class _Side:
         best = [np.max([each.over(start) for each in scale], axis=0) for scale in self.least]
         empty = np.isposinf(best[0])
         finite = np.where(empty, 0.0, np.array(best))
-        found = np.logaddexp.reduce(np.log(SIZE_SHARES)[:, None] + self.levels + self.factors * finite, axis=0)
+        found = np.logaddexp.reduce(np.log(self.shares)[:, None] + self.levels + self.factors * finite, axis=0)
         found = np.where(empty, inf, found)
         return np.where(np.isnan(found), -inf, found)
 

@@ -7,12 +7,12 @@ at the pairs of π. |u|_A = √(uᵀAu).
 0, the sizes s_m of bets with their shares q_m, a matrix Γ0 > 0 and a number a_L > 0. For a batch the snapshot and
 the planned counts n_k fix vectors
 
-    T_k = J̃G⁻¹φ_k/ṽ_k,        q_k = n(Σ_k n_k φ_kφ_kᵀ)⁻¹φ_k,  n = Σ_k n_k,        so that Σ_k n_k q_kφ_kᵀ = nI.
+    T_k = f·J̃G⁻¹φ_k/ṽ_k,      q_k = n(Σ_k n_k φ_kφ_kᵀ)⁻¹φ_k,  n = Σ_k n_k,        so that Σ_k n_k q_kφ_kᵀ = nI.
 
-Batches that do not come in full, or whose plan does not determine the second, do not count for q: that is no matter of
+f ≤ 1 is a number of the batch that keeps bets moderate where they would be bold. Batches that do not come in full, or whose plan does not determine the second, do not count for q: that is no matter of
 their outcomes.
 
-**Sums** over the samples since the lag: b = ΣTr, B = ΣT(φ - gφ_π(S'))ᵀ, N their number, and over those that count for q
+**Sums** over the samples since the lag: b = ΣTr, B = ΣT(φ - gφ_π(S'))ᵀ, N = Σf, and over those that count for q
 m̃ᵀ = (1/n)Σ 1{S'}qᵀ (S, d), Q_L = Σqqᵀ, n their number.
 
 **The look.** C is Theorem P's set, or the ball around Lemma N's box, {ξ̂ + x: xᵀM⁻¹x ≤ 1}, R̄ the ranges, z̄_k
@@ -68,14 +68,14 @@ from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot
 from bestpolicy.stopping.dense.nuisance import EXACT, SPLIT, Spread, Surroundings, largest_drifts
 from bestpolicy.stopping.dense.paths import path_bound
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
-from bestpolicy.stopping.dense.theorem_i import BOLDEST, SIZE_SHARES, SIZES, Lag, Outcome, above_psi, on_grid
+from bestpolicy.stopping.dense.theorem_i import BOLDEST, CAUTION, SIZES, Lag, Outcome, above_psi, on_grid
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Past
 from bestpolicy.stopping.tight import TightTest
 
 SHARES = (0.85, 0.05, 0.05, 0.05)  # of the lag's δ: for the bets, the ellipsoids, the kernel, the box
 MIXES = (0.05, 0.2, 0.6)  # c
-_SOONEST, _CAUTION = 1.5, 0.4  # as in Theorem I
+_SOONEST = 1.5  # as in Theorem I
 _WORST_CONDITION = 1e5  # so that Σqφᵀ is nI but for what the margin of w covers
 
 
@@ -98,7 +98,7 @@ class PathBook:
         self.sizes = np.zeros(len(SIZES))
         self.whole = True
         self.rewards, self.features = np.zeros(dimension), np.zeros((dimension, dimension))  # b, B
-        self.count, self.absolute = 0, 0.0
+        self.count = self.absolute = 0.0  # N, Σ|T|
         self.law, self.law_square = np.zeros((problem.states, dimension)), np.zeros((dimension, dimension))
         self.law_count = 0
 
@@ -113,18 +113,21 @@ class PathBook:
         vectors = (bets.sampled / bets.variances[0][:, None]) @ bets.precision[0] @ response.T  # T (U, d)
         vectors[bets.shares[0] <= 0] = 0.0
         lengths = np.sqrt(((vectors @ self.inverse_root) ** 2).sum(axis=1))
+        boldest = max(float((lengths * np.max(bets.expected_reach(), axis=0)[0]).max()), 1e-300)
         if not self.entries:
-            reach = float((lengths * np.max(bets.expected_reach(), axis=0)[0]).max())
             nats = -log(SHARES[0]) - self.log_share
             largest = np.sqrt(2 * (nats + 1.5) / (_SOONEST * self.lag.started))
-            self.sizes = SIZES * min(largest, _CAUTION / max(reach, 1e-300))
+            self.sizes = SIZES * min(largest, CAUTION / boldest)
+        caution = self.lag.caution or inf
+        factor = min(1.0, caution / (float(self.sizes[0]) * boldest))
+        vectors, lengths = factor * vectors, factor * lengths
         entry = Entry(bets, tally)
         self.whole &= entry.tally.samples == tally.samples
         pulls = entry.tally.pulls[0]
         self.rewards += vectors.T @ entry.tally.reward_sums[0]
         seen = pulls[:, None] * bets.sampled - self.problem.continuation * entry.following()[0]
         self.features += vectors.T @ seen
-        self.count += int(pulls.sum())
+        self.count += factor * float(pulls.sum())
         self.absolute += float(pulls @ lengths)
         self.entries.append(entry)
         self.vectors.append(vectors)
@@ -190,7 +193,7 @@ class PathBook:
         room = shift * _lengths(self.lag.sigma, rivals.differences) + around.rounding.margins[rivals.place]
         centre = rivals.differences @ moved + room
         found = list[tuple[float, FloatArray]]()
-        for size, share, costs in zip(self.sizes, SIZE_SHARES, self._costs(around, spreads), strict=True):
+        for size, share, costs in zip(self.sizes, self.lag.size_shares, self._costs(around, spreads), strict=True):
             if costs is None:
                 continue
             nats = -log(SHARES[0] * share) - self.log_share
