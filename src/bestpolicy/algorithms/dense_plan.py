@@ -43,7 +43,6 @@ _ENDS = (
     (400.0, 3.0),
 )  # of a lag, over the past; ranges, over expected
 _LARGEST_WEIGHT, _STEP = 16.0, 1 / 64  # of regression weights, and what they and shares are rounded to
-_PATHS = 100  # policies that paths are tried of, for an allocation
 _DRAWS, _FEWEST_DRAWS, _DRAWN_ENTRIES = 400, 20, 20_000_000  # of policies, for a prior; of numbers to evaluate them
 
 
@@ -186,52 +185,18 @@ class Knowledge:
         weights: FloatArray = np.rint(relative / _STEP) * _STEP
         return weights
 
+    @one_thread()
     def allocation(self) -> tuple[FloatArray, float]:
         """Shares (stages, K) that refute the hardest rivals soonest, and how many samples that takes for each nat."""
-        worst = self._hardest(self.errors, self._most)
-        accuracy = (np.maximum(self.gaps, self.errors) + self.allowance)[worst]
-        return self._design(self.directions[worst] / accuracy[:, None, None])
-
-    def path_allocation(self, epsilon: float) -> tuple[FloatArray, float]:
-        """The same, for what policies that may turn out to be good gain along their paths. Discounted.
-
-        A policy π' gains V^π' - V^π = Uξ^π with U = c + γP_π'U, c = φ(s,π'(s)) - φ(s,π(s)): one direction a start.
-        """
-        problem, mu = self.problem, self.model.mu[0]
-        states = np.arange(problem.states)
-        found = list[FloatArray]()
-        pulls = second_moments(self.model.sampled, self.evidence.tally.pulls / self.variances)[0]
-        precision = np.linalg.inv(pulls + 1e-12 * np.trace(pulls) * np.eye(len(pulls)))
-        for policy in np.unique(self._draws(_PATHS), axis=0):
-            played = problem.features[states, policy]
-            step = played - problem.features[states, self.policy[0]]
-            if not step.any():
-                continue
-            ahead = np.eye(problem.dimension) - problem.continuation * (mu.T @ played)
-            along = step + problem.continuation * played @ np.linalg.solve(ahead, mu.T @ step)
-            gains = along @ self.response.parameters[0]
-            directions = self.response.directions(np.zeros(len(along), np.int64), along)
-            errors = np.sqrt(np.maximum(((directions[:, 0] @ precision) * directions[:, 0]).sum(axis=1), 1e-300))
-            room = np.maximum(epsilon - gains, errors)
-            hardest = int(np.argmax(steady(errors / room)))
-            found.append(directions[hardest] / room[hardest])
-        if not found:
-            return self.allocation()
-        return self._design(np.array(found)[: self._most])
-
-    @property
-    def _most(self) -> int:
-        """Directions that a design is made for, at most."""
         stages, pairs = self.variances.shape
-        return max(20, min(_CRITICAL, _ENTRIES // (stages * pairs * self.problem.dimension)))
-
-    @one_thread()
-    def _design(self, directions: FloatArray) -> tuple[FloatArray, float]:
-        """Shares for directions (n, stages, d), over the accuracy that is wanted of them, and samples for each nat."""
-        scaled = self.model.sampled / np.sqrt(self.variances)[:, :, None]
-        design = transductive_design(scaled, directions.reshape(len(directions), -1), tolerance=0.1)
-        shares = grid_shares(design.weights, _STEP / len(design.weights))
-        return shares.reshape(self.variances.shape), 2 * design.value
+        number = max(20, min(_CRITICAL, _ENTRIES // (stages * pairs * self.problem.dimension)))
+        worst = self._hardest(self.errors, number)
+        accuracy = (np.maximum(self.gaps, self.errors) + self.allowance)[worst]
+        directions = (self.directions[worst] / accuracy[:, None, None]).reshape(len(worst), -1)
+        design = transductive_design(
+            self.model.sampled / np.sqrt(self.variances)[:, :, None], directions, tolerance=0.1
+        )
+        return grid_shares(design.weights, _STEP / len(design.weights)).reshape(stages, pairs), 2 * design.value
 
     def policies(self) -> PolicyPrior:
         """A prior over policies: odds exp(-z²/2) of each action; if ε > 0, policies that may turn out to be good."""

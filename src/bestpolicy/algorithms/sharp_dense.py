@@ -40,13 +40,14 @@ from bestpolicy.stopping.rule import Past, Proof
 _FIRST_SHARE, _NEXT_SHARE = 0.55, 0.45  # of δ for the first lag, and of what is left for each later one
 LEFT = 1 - _FIRST_SHARE  # of δ after the first lag, and of what was left then after each later one
 _KEPT = 3  # lags that are looked at
-_RATIO = 1.1  # look each time there are so many times the samples
+_RATIO, _NEAR_RATIO = 1.1, 1.05  # look each time there are so many times the samples; near the end
+_NEAR = 0.75  # of what has to be reached
 _LAG_RATIO = 3.0  # a lag for so many times the samples
 _LATE, _LATE_RATIO = 1_000_000, 10.0  # samples from which on a lag begins though the end is not in sight (ties)
 _REDESIGN = 1.3  # a new allocation for so many times the samples
 _EXPLORATION, _PATH_EXPLORATION = 0.1, 0.6  # share of the G-optimal design, for Theorems I and UD
 _LOOSE_EXPLORATION = 0.5  # for Theorem I, while it is hampered by how little is known of all values together
-_BETTER = 1.5  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
+_BETTER = 2.0  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
 _IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: for a first lag, for a first allocation
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
@@ -142,6 +143,8 @@ class DenseCourse:
         known, decided = self.known, dict[str, Any]()
         if not known.ready:
             return decided
+        if self.check is not None and self.check.statistic >= _NEAR:
+            decided["growth"] = _NEAR_RATIO
         needed = sqrt(2 * self.nats)
         total = self.evidence.tally.samples
         recent = bool(self.running) and total < _LAG_RATIO * self.running[-1].lag.started
@@ -174,7 +177,7 @@ class DenseCourse:
                 lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
             decided["lag"] = lag.to_dict()
         if total >= _REDESIGN * self.designed and resolved >= _GLIMPSE * needed and len(known.gaps):
-            focused, price = known.allocation() if paths is None else known.path_allocation(self.epsilon)
+            focused, price = known.allocation()
             exploration = _EXPLORATION + self.loose * (_LOOSE_EXPLORATION - _EXPLORATION)
             exploration = _PATH_EXPLORATION if paths is not None else exploration
             decided["shares"] = exploration * self.everywhere + (1 - exploration) * focused
@@ -209,7 +212,7 @@ class DenseCourse:
         least = self.problem.stages * (4 if not self.samples else 2) * max(self.problem.dimension, 1)
         if not self.samples:
             least = max(least, 4 * self.problem.stages * len(self.design.indices))
-        owed = self.owed + self.shares * max(ceil((_RATIO - 1) * total), least)
+        owed = self.owed + self.shares * max(ceil((decided.get("growth", _RATIO) - 1) * total), least)
         self.counts = whole_counts(np.maximum(owed, 0.0))
         self.owed = owed - self.counts
         ready = self.samples > 0 and self.known.ready
