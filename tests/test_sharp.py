@@ -27,7 +27,7 @@ def identify(mdp, **asked):
 @pytest.mark.parametrize("kind", ["discounted", "episodic", "two actions", "masked"])
 def test_the_policy_is_as_good_as_certified(kind, epsilon):
     mdp = {
-        "discounted": lambda: random_table(2, 4, discount=0.8),
+        "discounted": lambda: random_table(2, 5, discount=0.8),
         "episodic": lambda: random_table(3, 3, horizon=3),
         "two actions": lambda: bp.instances.load("two-state"),
         "masked": lambda: RIVER,
@@ -36,7 +36,7 @@ def test_the_policy_is_as_good_as_certified(kind, epsilon):
     assert result.certified
     assert result.epsilon <= epsilon
     assert mdp.loss(result.policy) <= result.epsilon + 1e-9
-    tiny = mdp.problem.stages * len(mdp.problem.pairs) <= 4
+    tiny = mdp.problem.stages * len(mdp.problem.pairs) <= 8
     letter = "I" if tiny or (kind in ("discounted", "episodic") and epsilon == 0) else "U"  # small tables at ε = 0, too
     assert result.rule == f"Theorem {letter}" + ("" if mdp.problem.horizon is None else "-E")
 
@@ -115,7 +115,7 @@ def test_theorem_u_goes_on_with_what_a_lag_that_began_by_luck_has_left(tmp_path,
     monkeypatch.setattr(sharp, "_PATIENCE", 250)
     monkeypatch.setattr(sharp_dense, "_IN_SIGHT", 0.3)  # luck is more common
     noisy = tabular_mdp(AROUND, np.array([[0.5, 0.5], [0.2, 0.9]]), discount=0.5)
-    asked = {"epsilon": 0.0, "delta": 0.1, "algorithm": "sharp", "seed": 0}
+    asked = {"epsilon": 0.0, "delta": 0.1, "algorithm": "sharp", "seed": 4}
     simulator, store, path = bp.ExactSimulator(noisy), tmp_path / "run.db", tmp_path / "certificate.json"
     straight = bp.identify(simulator, **asked, max_samples=9000)
     rules = [check.rule for check in straight.checks]
@@ -123,7 +123,7 @@ def test_theorem_u_goes_on_with_what_a_lag_that_began_by_luck_has_left(tmp_path,
     before = max(check.lag for check in straight.checks[:change])
     numbers = {check.lag for check in straight.checks[change:] if check.rule == "Theorem U" and check.lag}
     assert before > 0  # some of δ is spent
-    assert 0.35 ** (min(numbers) - 1) <= 0.58**before  # and all that Theorem U may spend is at most what is left
+    assert 0.35 ** (min(numbers) - 1) <= 0.45**before  # and all that Theorem U may spend is at most what is left
     for budget in (straight.checks[change - 1].samples, straight.checks[change].samples, 9000):
         part = (
             bp.drive(bp.Study.resume(store, max_samples=budget), simulator)

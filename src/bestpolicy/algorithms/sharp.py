@@ -37,7 +37,8 @@ from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
 _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what is left for each later number
-# (stage, pair)s of a table up to which Theorem I needs fewer samples than Theorem U: half as many on most, if ε = 0.
+# (stage, pair)s of a table up to which Theorem I needs fewer samples than Theorem U: of any ε, and if ε = 0, where it
+# needs half as many on most.
 # Not in episodes: at their last step actions are often tied, where Theorem U certifies a much smaller ε.
 _SMALLEST, _SMALL = 8, 100
 _PATIENCE = 10_000  # samples of each (stage, pair) after which Theorem I, if it sees no end, gives way to Theorem U
