@@ -4,7 +4,7 @@
     repeat
         now and then begin a lag: fix a prior over policies and the sizes of bets (`stopping.dense`)
         now and then choose anew what to sample, so that the hardest rivals are refuted soonest
-        take a snapshot of what is known: the bets on the next batch
+        now and then take a snapshot of what is known: the bets on the next batches
         sample a tenth more, and look: which ε does each lag certify, for its own policy and for the best one by now?
     until the certified ε is at most the asked one
 
@@ -43,7 +43,7 @@ _KEPT = 3  # lags that are looked at
 _RATIO = 1.1  # look each time there are so many times the samples
 _LAG_RATIO = 3.0  # a lag for so many times the samples
 _LATE, _LATE_RATIO = 1_000_000, 10.0  # samples from which on a lag begins though the end is not in sight (ties)
-_REDESIGN = 1.3  # a new allocation for so many times the samples
+_REDESIGN = 1.3  # a new allocation for so many times the samples, and a new snapshot
 _EXPLORATION, _PATH_EXPLORATION = 0.1, 0.6  # share of the G-optimal design, for Theorems I and UD
 _BETTER = 1.5  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
 _IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: for a first lag, for a first allocation
@@ -110,7 +110,8 @@ class DenseCourse:
         if self.own_data is not None:
             self.evidence = self.evidence.add(self.own_data)
         self.shares, self.owed = self.everywhere, np.zeros(self.everywhere.shape)
-        self.designed = 0
+        self.designed = self.taken = 0  # samples before the last allocation, and before the last snapshot
+        self.snapshot: Snapshot | None = None
         self.price = nan  # samples for each nat, by the last allocation
         self.reached = 0.0  # of the standard deviations that are needed
 
@@ -208,12 +209,16 @@ class DenseCourse:
         self.counts = whole_counts(np.maximum(owed, 0.0))
         self.owed = owed - self.counts
         ready = self.samples > 0 and self.known.ready
-        if ready and self.running and "snapshot" not in decided:
+        renewed = "lag" in decided or "shares" in decided or total >= _REDESIGN * self.taken
+        if ready and self.running and "snapshot" not in decided and (renewed or self.snapshot is None):
             fixed = self.known.snapshot(self.shares, self.counts)
             decided["snapshot"] = {name: value for name, value in vars(fixed).items() if name != "counts"}
-        self.snapshot, self.weights = None, self.known.weights if ready else np.ones(self.shares.shape)
+        self.weights = self.known.weights if ready else np.ones(self.shares.shape)
         if "snapshot" in decided:
-            self.snapshot = Snapshot(**decided["snapshot"], counts=self.counts)
+            self.snapshot, self.taken = Snapshot(**decided["snapshot"], counts=self.counts), total
+        elif self.snapshot is not None:  # what was known before the last batch was known before this one, too
+            self.snapshot = replace(self.snapshot, counts=self.counts)
+        if self.snapshot is not None:
             self.weights = self.snapshot.weights
 
     def pulls(self) -> Pulls:

@@ -59,13 +59,14 @@ from __future__ import annotations
 from math import exp, inf, log
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import EPS, one_thread, steady
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
-from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot
-from bestpolicy.stopping.dense.nuisance import EXACT, SPLIT, Spread, Surroundings, largest_drifts
+from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot, entered
+from bestpolicy.stopping.dense.nuisance import SPLIT, Spread, Surroundings, largest_drifts
 from bestpolicy.stopping.dense.paths import path_bound
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
 from bestpolicy.stopping.dense.theorem_i import BOLDEST, SIZE_SHARES, SIZES, Lag, Outcome, above_psi, on_grid
@@ -76,6 +77,7 @@ from bestpolicy.stopping.tight import TightTest
 SHARES = (0.85, 0.05, 0.05, 0.05)  # of the lag's δ: for the bets, the ellipsoids, the kernel, the box
 MIXES = (0.05, 0.2, 0.6)  # c
 _SOONEST, _CAUTION = 1.5, 0.4  # as in Theorem I
+_PROMISING = 2  # sizes that are looked at
 _WORST_CONDITION = 1e5  # so that Σqφᵀ is nI but for what the margin of w covers
 
 
@@ -95,6 +97,7 @@ class PathBook:
         self.root = (vectors * np.sqrt(values)) @ vectors.T  # Σ0^½
         self.inverse_root = (vectors / np.sqrt(values)) @ vectors.T
         self.entries, self.vectors = list[Entry](), list[FloatArray]()
+        self.whitened, self.lengths = list[FloatArray](), list[FloatArray]()  # T in the coordinates Σ0^-½
         self.sizes = np.zeros(len(SIZES))
         self.whole = True
         self.rewards, self.features = np.zeros(dimension), np.zeros((dimension, dimension))  # b, B
@@ -105,20 +108,25 @@ class PathBook:
     def enter(self, snapshot: Snapshot, tally: Tally) -> None:
         """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
         self._enter_law(snapshot, tally)
-        bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
-        if not bets.possible or not len(self.rivals):
+        known = len(self.entries)
+        entry = entered(self.entries, lambda: self._bets(snapshot), snapshot, tally)
+        if entry is None:
             self.whole = False
             return
-        response = bets.response.moved(np.eye(self.problem.dimension)[None])[0]
-        vectors = (bets.sampled / bets.variances[0][:, None]) @ bets.precision[0] @ response.T  # T (U, d)
-        vectors[bets.shares[0] <= 0] = 0.0
-        lengths = np.sqrt(((vectors @ self.inverse_root) ** 2).sum(axis=1))
-        if not self.entries:
+        bets = entry.bets
+        if len(self.entries) > known:
+            response = bets.response.moved(np.eye(self.problem.dimension)[None])[0]
+            vectors = (bets.sampled / bets.variances[0][:, None]) @ (bets.precision[0] @ response.T)  # T (U, d)
+            vectors[bets.shares[0] <= 0] = 0.0
+            self.vectors.append(vectors)
+            self.whitened.append(vectors @ self.inverse_root)
+            self.lengths.append(np.sqrt((self.whitened[-1] ** 2).sum(axis=1)))
+        vectors, lengths = self.vectors[-1], self.lengths[-1]
+        if not known:
             reach = float((lengths * np.max(bets.expected_reach(), axis=0)[0]).max())
             nats = -log(SHARES[0]) - self.log_share
             largest = np.sqrt(2 * (nats + 1.5) / (_SOONEST * self.lag.started))
             self.sizes = SIZES * min(largest, _CAUTION / max(reach, 1e-300))
-        entry = Entry(bets, tally)
         self.whole &= entry.tally.samples == tally.samples
         pulls = entry.tally.pulls[0]
         self.rewards += vectors.T @ entry.tally.reward_sums[0]
@@ -126,8 +134,9 @@ class PathBook:
         self.features += vectors.T @ seen
         self.count += int(pulls.sum())
         self.absolute += float(pulls @ lengths)
-        self.entries.append(entry)
-        self.vectors.append(vectors)
+
+    def _bets(self, snapshot: Snapshot) -> Bets:
+        return Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
 
     def _enter_law(self, snapshot: Snapshot, tally: Tally) -> None:
         """Count a batch for m̃ and Q_L, if it came in full and its plan determines q."""
@@ -139,9 +148,8 @@ class PathBook:
         total = int(counts.sum())
         weights = total * np.linalg.solve(gram, self.sampled.T).T
         row, state = np.divmod(tally.cells, tally.shape[2])
-        for coordinate in range(self.problem.dimension):
-            numbers = weights[row, coordinate] * tally.counts
-            self.law[:, coordinate] += np.bincount(state, weights=numbers, minlength=self.problem.states)
+        cells = csr_array((tally.counts.astype(np.float64), (state, row)), shape=(self.problem.states, len(weights)))
+        self.law += cells @ weights
         self.law_square += (weights.T * counts) @ weights
         self.law_count += total
 
@@ -150,8 +158,11 @@ class PathBook:
         """Return the ε that the samples since the lag certify for the policy; inf if they say nothing."""
         if not len(self.rivals):
             return Outcome(0.0, 1.0)
-        around = Surroundings.of(self.test, fresh) if self.entries and not self.negligible else None
-        if around is None or not self.law_count:
+        if not self.entries or self.negligible or not self.law_count:
+            return Outcome(inf, 0.0)
+        known = self.whole and all(entry.second is not None for entry in self.entries)
+        around = Surroundings.of(self.test, fresh, self.entries if known else ())
+        if around is None:
             return Outcome(inf, 0.0)
         around, spreads = around.refined(self.entries, self.lag.frame, SHARES[3] * exp(self.log_share), self.whole)
         centre, forms = self._gains(around, spreads)
@@ -164,6 +175,8 @@ class PathBook:
             place = (rivals.state, rivals.action)
             found = path_bound(self.problem, centre, form, rivals.differences, place, law, widths, asked)
             epsilon = min(epsilon, found)
+            if epsilon <= asked:
+                break
         reached = asked / epsilon if epsilon > 0 else 1.0
         stated = asked if epsilon <= asked and asked > 0 else inf
         return Outcome(min(stated, on_grid(epsilon, limit)), min(1.0, float(steady(np.array(reached)))))
@@ -203,23 +216,27 @@ class PathBook:
         return centre, [form for _, form in found[:3]]
 
     def _costs(self, around: Surroundings, spreads: list[Spread]) -> list[FloatArray | None]:
-        """Q̃ of every size; None if it is too bold."""
-        sizes = self.sizes
-        costs: list[FloatArray | None] = [np.zeros(self.root.shape) for _ in sizes]
-        for spread, vectors in zip(spreads, self.vectors, strict=True):
-            entry = spread.entry
+        """Q̃ of the two sizes that promise most; None if a size promises less, or is too bold."""
+        sizes, squares, reaches = self.sizes, list[FloatArray](), list[FloatArray]()
+        traces = np.zeros(len(sizes))
+        for spread, lengths in zip(spreads, self.lengths, strict=True):
             drifts = spread.drifts[0]
-            if self.problem.dimension <= EXACT:
-                drifts = np.minimum(drifts, largest_drifts(entry.moments(), around, self.problem.continuation)[0])
-            squares = (np.sqrt(spread.squares[0]) + np.sqrt(drifts)) ** 2 * (1 + 1e-9)
-            whitened = vectors @ self.inverse_root
-            reach = np.sqrt((whitened**2).sum(axis=1)) * np.maximum(spread.up[0], spread.down[0])
+            if spread.entry.second is not None:
+                moments = spread.entry.moments()
+                drifts = np.minimum(drifts, largest_drifts(moments, around, self.problem.continuation)[0])
+            squares.append((np.sqrt(spread.squares[0]) + np.sqrt(drifts)) ** 2 * (1 + 1e-9))
+            reaches.append(lengths * np.maximum(spread.up[0], spread.down[0]))
             for place, size in enumerate(sizes):
-                cost = costs[place]
-                if cost is None or size * reach.max() >= BOLDEST:
-                    costs[place] = None
-                    continue
-                cost += (whitened.T * (above_psi(size * reach) * squares)) @ whitened
+                bold = size * reaches[-1].max() >= BOLDEST
+                traces[place] += inf if bold else (above_psi(size * reaches[-1]) * squares[-1]) @ lengths**2
+        nats = -np.log(SHARES[0] * SIZE_SHARES) - self.log_share
+        promised = steady(nats / sizes + sizes * traces / self.problem.dimension)
+        costs: list[FloatArray | None] = [None] * len(sizes)
+        for place in np.argsort(promised, kind="stable")[:_PROMISING]:
+            if np.isfinite(promised[place]):
+                costs[place] = cost = np.zeros(self.root.shape)
+                for square, reach, whitened in zip(squares, reaches, self.whitened, strict=True):
+                    cost += (whitened.T * (above_psi(sizes[place] * reach) * square)) @ whitened
         return costs
 
 
