@@ -18,7 +18,7 @@ from bestpolicy.planning import action_gap, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.dense.bets import Rivals, Snapshot
 from bestpolicy.stopping.dense.box import LARGEST, Frame
-from bestpolicy.stopping.dense.paths import largest_gain
+from bestpolicy.stopping.dense.paths import Planning
 from bestpolicy.stopping.dense.policies import PolicyPrior
 from bestpolicy.stopping.dense.theorem_ud import law_widths
 from bestpolicy.stopping.evidence import Evidence, fit, second_moments
@@ -152,9 +152,11 @@ class Knowledge:
         gains = np.where(self.problem.mask, 0.0, -inf)
         place = self.rivals.place[1:]
 
+        planning = Planning(self.problem, self.model.mu[0], path.widths)
+
         def bound(deviations: float) -> float:
             gains[place] = deviations * self.errors - self.gaps
-            return largest_gain(self.problem, gains[None], self.model.mu[0], path.widths)
+            return planning.largest(gains[None], epsilon)
 
         low, high = 0.0, 64.0
         if bound(low) > epsilon:

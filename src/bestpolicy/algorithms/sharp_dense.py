@@ -13,7 +13,6 @@ states an ε that holds, all of them together with probability 1 - δ, so a run 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, inf, log, nan, sqrt
 from typing import Any
@@ -32,7 +31,7 @@ from bestpolicy.stopping import Check
 from bestpolicy.stopping.dense.bets import Snapshot
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
 from bestpolicy.stopping.dense.theorem_i import Book, Lag
-from bestpolicy.stopping.dense.theorem_ud import SHARES, PathBook
+from bestpolicy.stopping.dense.theorem_ud import SHARES, Kernel, PathBook
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rounding import coordinates_of
 from bestpolicy.stopping.rule import Past, Proof
@@ -50,6 +49,8 @@ _IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: f
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
 _BOOKS = 6  # policies of a lag whose sums are kept
+_WORK, _FEWEST = 20_000_000, 2  # numbers that policies of a look have in all; of policies that are looked at anyway
+_TINY = 1e-9  # of the largest value: what a policy loses counts for more
 _CLOSE = 0.5  # of ε: a policy that promises less than another by more than that is not tested
 
 
@@ -60,13 +61,14 @@ class Running:
         self.lag, self.evidence = lag, nothing
         self.batches = list[tuple[Snapshot, Tally]]()
         self._books = dict[bytes, Book | PathBook]()
+        self._entered = dict[bytes, int]()  # batches that are in each of the books
+        self._kernel: Kernel | None = None
+        self._told = 0  # batches that are in the kernel
 
     def add(self, snapshot: Snapshot, batch: Tally, weights: FloatArray) -> None:
         """Take in a batch."""
         self.evidence = self.evidence.add(batch, weights)
         self.batches.append((snapshot, batch))
-        for book in self._books.values():
-            book.enter(snapshot, batch)
 
     def book(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> Book | PathBook:
         """Return what a policy makes of the samples; it is the same whether it is asked now or was before."""
@@ -74,12 +76,35 @@ class Running:
         if key not in self._books:
             favourite = self.lag.policies.favourite.tobytes()
             for old in [old for old in self._books if old != favourite][: max(0, len(self._books) - _BOOKS + 1)]:
-                del self._books[old]
-            kind = Book if self.lag.theorem == "I" else PathBook
-            book = self._books[key] = kind(problem, sampled, self.lag, policy)
-            for snapshot, batch in self.batches:
-                book.enter(snapshot, batch)
-        return self._books[key]
+                del self._books[old], self._entered[old]
+            self._books[key], self._entered[key] = self._new(problem, sampled, policy), 0
+        book = self._books[key]
+        for snapshot, batch in _joined(self.batches[self._entered[key] :]):
+            book.enter(snapshot, batch)
+        self._entered[key] = len(self.batches)
+        if self._kernel is not None:  # which all policies share
+            for snapshot, batch in self.batches[self._told :]:
+                self._kernel.enter(snapshot, batch)
+            self._told = len(self.batches)
+        return book
+
+    def _new(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> Book | PathBook:
+        if self.lag.theorem == "I":
+            return Book(problem, sampled, self.lag, policy)
+        if self._kernel is None:
+            self._kernel = Kernel(problem.states, sampled)
+        return PathBook(problem, sampled, self.lag, policy, self._kernel)
+
+
+def _joined(batches: list[tuple[Snapshot, Tally]]) -> list[tuple[Snapshot, Tally]]:
+    """Put batches in a row with one snapshot together."""
+    found = list[tuple[Snapshot, Tally]]()
+    for snapshot, batch in batches:
+        if found and found[-1][0].same(snapshot):
+            found[-1] = snapshot, found[-1][1] + batch
+        else:
+            found.append((snapshot, batch))
+    return found
 
 
 class DenseCourse:
@@ -259,8 +284,9 @@ class DenseCourse:
         passed = check.epsilon <= self.epsilon
         self.check = replace(check, passed=passed, statistic=1.0 if passed else min(reached, 1 - 1e-9))
 
-    def _tested(self) -> Iterator[tuple[Running, IntArray]]:
+    def _tested(self) -> list[tuple[Running, IntArray]]:
         """Each lag with its own policy and the best one; if it has drawn some, with one or two that promise most."""
+        found = list[tuple[Running, IntArray]]()
         for running in self.running:
             prior = running.lag.policies
             tested = [prior.favourite]
@@ -268,7 +294,26 @@ class DenseCourse:
                 tested.append(self.known.policy)
             if self.known.ready and len(prior.drawn):
                 tested = self._most_promising(prior, [*tested, *prior.drawn])
-            yield from ((running, policy) for policy in tested if prior.log_weight(policy) >= LEAST_LOG_WEIGHT)
+            found += [(running, policy) for policy in tested if prior.log_weight(policy) >= LEAST_LOG_WEIGHT]
+        problem = self.problem
+        pairs, states = len(self.pairs), problem.states
+        work = problem.stages * ((pairs + problem.mask.size) * problem.dimension**2 + pairs * states)
+        most = max(_FEWEST, _WORK // work)
+        return found if len(found) <= most or not self.known.ready else self._best(found, most)
+
+    def _best(self, found: list[tuple[Running, IntArray]], most: int) -> list[tuple[Running, IntArray]]:
+        """Where looks take long: those whose bound should be least, by what policies lose and by their widths."""
+        weights = np.array([running.lag.policies.log_weight(policy) for running, policy in found])
+        spent = np.array([running.lag.delta for running, _ in found])
+        samples = np.array([max(1, running.evidence.tally.samples) for running, _ in found])
+        widths = np.sqrt((2.5 - np.log(spent) - weights) / samples)
+        widths *= max(self.epsilon, _TINY * float(self.problem.value_limits[0])) / widths.min()
+        if self.problem.horizon is None:
+            losses = self.known.losses(np.concatenate([policy for _, policy in found]))
+        else:
+            losses = np.array([float((policy != self.known.policy).any()) for _, policy in found])
+        order = np.argsort(steady(losses + widths), kind="stable")[:most]
+        return [found[place] for place in np.sort(order)]
 
     def _most_promising(self, prior: PolicyPrior, policies: list[IntArray]) -> list[IntArray]:
         """The policy for which what it loses and what its bound is wide sum up to least; another one if it is close."""

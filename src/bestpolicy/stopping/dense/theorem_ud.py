@@ -81,10 +81,45 @@ _PROMISING = 2  # sizes that are looked at
 _WORST_CONDITION = 1e5  # so that Σqφᵀ is nI but for what the margin of w covers
 
 
-class PathBook:
-    """All batches since a lag, as one policy sees them, and Theorem UD's look at them; parameters as for Theorem I."""
+class Kernel:
+    """What all batches since a lag say of the kernel, whatever the policy: m̃, Q_L and n, before they are divided.
 
-    def __init__(self, problem: Problem, sampled: FloatArray, lag: Lag, policy: IntArray) -> None:
+    Parameters
+    ----------
+    states : int
+    sampled : array (K, d)
+    """
+
+    def __init__(self, states: int, sampled: FloatArray) -> None:
+        self.sampled, dimension = sampled, sampled.shape[1]
+        self.sums, self.square, self.count = np.zeros((states, dimension)), np.zeros((dimension, dimension)), 0
+
+    def enter(self, snapshot: Snapshot, tally: Tally) -> None:
+        """Count a batch, if it came in full and its plan determines q."""
+        counts = snapshot.counts[0]
+        gram = (self.sampled.T * counts) @ self.sampled
+        values = np.linalg.eigvalsh(gram)
+        if not np.array_equal(tally.pulls[0], counts) or not values[0] * _WORST_CONDITION > values[-1]:
+            return
+        total = int(counts.sum())
+        weights = total * np.linalg.solve(gram, self.sampled.T).T
+        row, state = np.divmod(tally.cells, tally.shape[2])
+        cells = csr_array((tally.counts.astype(np.float64), (state, row)), shape=(len(self.sums), len(weights)))
+        self.sums += cells @ weights
+        self.square += (weights.T * counts) @ weights
+        self.count += total
+
+
+class PathBook:
+    """All batches since a lag, as one policy sees them, and Theorem UD's look at them.
+
+    Parameters are those of Theorem I's book; a `kernel` if somebody else enters batches there.
+    """
+
+    def __init__(
+        self, problem: Problem, sampled: FloatArray, lag: Lag, policy: IntArray, kernel: Kernel | None = None
+    ) -> None:
+        self.kernel, self._shared = Kernel(problem.states, sampled) if kernel is None else kernel, kernel is not None
         self.problem, self.sampled, self.lag, self.policy = problem, sampled, lag, policy
         weight = lag.policies.log_weight(policy)
         self.negligible = weight < LEAST_LOG_WEIGHT
@@ -102,12 +137,11 @@ class PathBook:
         self.whole = True
         self.rewards, self.features = np.zeros(dimension), np.zeros((dimension, dimension))  # b, B
         self.count, self.absolute = 0, 0.0
-        self.law, self.law_square = np.zeros((problem.states, dimension)), np.zeros((dimension, dimension))
-        self.law_count = 0
 
     def enter(self, snapshot: Snapshot, tally: Tally) -> None:
         """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
-        self._enter_law(snapshot, tally)
+        if not self._shared:
+            self.kernel.enter(snapshot, tally)
         known = len(self.entries)
         entry = entered(self.entries, lambda: self._bets(snapshot), snapshot, tally)
         if entry is None:
@@ -138,27 +172,12 @@ class PathBook:
     def _bets(self, snapshot: Snapshot) -> Bets:
         return Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
 
-    def _enter_law(self, snapshot: Snapshot, tally: Tally) -> None:
-        """Count a batch for m̃ and Q_L, if it came in full and its plan determines q."""
-        counts = snapshot.counts[0]
-        gram = (self.sampled.T * counts) @ self.sampled
-        values = np.linalg.eigvalsh(gram)
-        if not np.array_equal(tally.pulls[0], counts) or not values[0] * _WORST_CONDITION > values[-1]:
-            return
-        total = int(counts.sum())
-        weights = total * np.linalg.solve(gram, self.sampled.T).T
-        row, state = np.divmod(tally.cells, tally.shape[2])
-        cells = csr_array((tally.counts.astype(np.float64), (state, row)), shape=(self.problem.states, len(weights)))
-        self.law += cells @ weights
-        self.law_square += (weights.T * counts) @ weights
-        self.law_count += total
-
     @one_thread()
     def look(self, fresh: Evidence) -> Outcome:
         """Return the ε that the samples since the lag certify for the policy; inf if they say nothing."""
         if not len(self.rivals):
             return Outcome(0.0, 1.0)
-        if not self.entries or self.negligible or not self.law_count:
+        if not self.entries or self.negligible or not self.kernel.count:
             return Outcome(inf, 0.0)
         known = self.whole and all(entry.second is not None for entry in self.entries)
         around = Surroundings.of(self.test, fresh, self.entries if known else ())
@@ -169,7 +188,7 @@ class PathBook:
         if not forms:
             return Outcome(inf, 0.0)
         limit, asked, rivals = float(self.problem.value_limits[0]), self.lag.asked, self.rivals
-        law, widths = self.law / self.law_count, self.kernel_widths()
+        law, widths = self.kernel.sums / self.kernel.count, self.kernel_widths()
         epsilon = inf
         for form in forms:
             place = (rivals.state, rivals.action)
@@ -185,7 +204,7 @@ class PathBook:
         """w_k of all pairs, (S, A)."""
         problem = self.problem
         nats = problem.states * log(2) - log(SHARES[2]) - self.log_share
-        return law_widths(problem, self.lag.gamma, self.lag.bet, nats, self.law_square, self.law_count)
+        return law_widths(problem, self.lag.gamma, self.lag.bet, nats, self.kernel.square, self.kernel.count)
 
     def _gains(self, around: Surroundings, spreads: list[Spread]) -> tuple[FloatArray, list[FloatArray]]:
         """c_kᵀξ̃ of the rivals, (J,), and Σ_t by some choices of m and c, the most promising ones."""
@@ -257,4 +276,4 @@ def _lengths(form: FloatArray, rows: FloatArray) -> FloatArray:
     return lengths
 
 
-__all__ = ["SHARES", "PathBook", "law_widths"]
+__all__ = ["SHARES", "Kernel", "PathBook", "law_widths"]
