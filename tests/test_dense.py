@@ -69,7 +69,7 @@ class Lagged:
         snapshot = self.known().snapshot(self.shares, self.counts(samples))
         tally = self.draw(samples)
         self.evidence = self.evidence.add(tally)
-        self.running.add(snapshot, tally, snapshot.weights)
+        self.running.add(snapshot, tally)
 
     def book(self, policy=None):
         return self.running.book(self.problem, self.sampled, self.lag.policies.favourite if policy is None else policy)

@@ -58,17 +58,26 @@ class Running:
     """A lag, and all samples since."""
 
     def __init__(self, lag: Lag, nothing: Evidence) -> None:
-        self.lag, self.evidence = lag, nothing
+        self.lag, self._evidence = lag, nothing
+        self.samples = self._counted = 0  # samples, and batches that are in the evidence
         self.batches = list[tuple[Snapshot, Tally]]()
         self._books = dict[bytes, Book | PathBook]()
         self._entered = dict[bytes, int]()  # batches that are in each of the books
         self._kernel: Kernel | None = None
         self._told = 0  # batches that are in the kernel
 
-    def add(self, snapshot: Snapshot, batch: Tally, weights: FloatArray) -> None:
+    def add(self, snapshot: Snapshot, batch: Tally) -> None:
         """Take in a batch."""
-        self.evidence = self.evidence.add(batch, weights)
-        self.batches.append((snapshot, batch))
+        self.batches.append((snapshot, batch.compact()))
+        self.samples += batch.samples
+
+    @property
+    def evidence(self) -> Evidence:
+        """All samples, weighted as their snapshots say."""
+        for snapshot, batch in _joined(self.batches[self._counted :]):
+            self._evidence = self._evidence.add(batch, snapshot.weights)
+        self._counted = len(self.batches)
+        return self._evidence
 
     def book(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> Book | PathBook:
         """Return what a policy makes of the samples; it is the same whether it is asked now or was before."""
@@ -258,7 +267,7 @@ class DenseCourse:
         self.samples += batch.samples
         for running in self.running:
             assert self.snapshot is not None  # there is no lag without an estimate
-            running.add(self.snapshot, batch, self.weights)
+            running.add(self.snapshot, batch)
 
     @one_thread()
     def look(self) -> None:
@@ -302,18 +311,24 @@ class DenseCourse:
         return found if len(found) <= most or not self.known.ready else self._best(found, most)
 
     def _best(self, found: list[tuple[Running, IntArray]], most: int) -> list[tuple[Running, IntArray]]:
-        """Where looks take long: those whose bound should be least, by what policies lose and by their widths."""
+        """Where looks take long: those whose bound should be least, by what policies lose and by their widths.
+
+        One of each theorem is among them: what widths are known by is not the same.
+        """
         weights = np.array([running.lag.policies.log_weight(policy) for running, policy in found])
         spent = np.array([running.lag.delta for running, _ in found])
-        samples = np.array([max(1, running.evidence.tally.samples) for running, _ in found])
+        samples = np.array([max(1, running.samples) for running, _ in found])
         widths = np.sqrt((2.5 - np.log(spent) - weights) / samples)
         widths *= max(self.epsilon, _TINY * float(self.problem.value_limits[0])) / widths.min()
         if self.problem.horizon is None:
             losses = self.known.losses(np.concatenate([policy for _, policy in found]))
         else:
             losses = np.array([float((policy != self.known.policy).any()) for _, policy in found])
-        order = np.argsort(steady(losses + widths), kind="stable")[:most]
-        return [found[place] for place in np.sort(order)]
+        order = [int(place) for place in np.argsort(steady(losses + widths), kind="stable")]
+        theorems = [running.lag.theorem for running, _ in found]
+        first = [next(place for place in order if theorems[place] == theorem) for theorem in sorted(set(theorems))]
+        order = [*first, *(place for place in order if place not in first)]
+        return [found[place] for place in sorted(order[: max(most, len(first))])]
 
     def _most_promising(self, prior: PolicyPrior, policies: list[IntArray]) -> list[IntArray]:
         """The policy for which what it loses and what its bound is wide sum up to least; another one if it is close."""

@@ -39,7 +39,7 @@ LEAST_REACH = 0.05
 _ROUNDS, _SAME = 4, 0.9  # of boxes; a round that leaves as much gains less than it costs
 _TOGETHER = 200_000  # numbers up to which all differences of states and pairs are formed
 _FEW = 1_000_000  # d³ times pairs up to which largest eigenvalues are computed
-_REFINEMENTS = 4  # rounds of Theorem P
+_REFINEMENTS = 3  # rounds of Theorem P
 
 
 class Measure:

@@ -38,7 +38,8 @@ from bestpolicy.problem import Problem
 _GOLDEN = (1 + sqrt(5)) / 2
 _IMPROVEMENTS = 12
 _ENTRIES = 1_000_000  # of points, states and actions, up to which there is a net
-_WORK = 500_000_000  # products of numbers after which planning ends
+_NEARER = 1.4  # times what is enough: within that a net is tried that takes long
+_WORK = 300_000_000  # products of numbers after which planning ends
 
 
 def _vertices() -> FloatArray:
@@ -79,14 +80,18 @@ def path_bound(
     law, widths : arrays (S, d), (S, A)
         m̃ and w.
     enough : float
-        If the first net is within this, or at more than twice this, the second is not looked at.
+        If the first net is within this, or at more than twice this (less where it takes long), the second is not
+        looked at.
     """
     values, vectors = np.linalg.eigh(form)
     rows = differences @ (vectors * np.sqrt(np.clip(values, 0.0, None)))  # y, up to a rotation
     lengths = np.sqrt((rows**2).sum(axis=1)) * (1 + 1e-9)
     planning = Planning(problem, law, widths)
     simple = planning.largest(_gains(problem, place, (centre + lengths)[None]))
-    if not enough < simple <= 2 * enough or len(VERTICES) * problem.mask.size > _ENTRIES:
+    # What one step for all points takes says how near the first net has to be for the second to be worth it.
+    step = len(VERTICES) * problem.states * problem.dimension**2
+    near = enough * (2.0 if step <= _WORK / 10 else _NEARER if step <= 10 * _WORK else 1.0)
+    if not enough < simple <= near or len(VERTICES) * problem.mask.size > _ENTRIES:
         return simple
     points, reduced = VERTICES, np.zeros((len(rows), 4))
     if rows.shape[1] <= 4:
