@@ -50,8 +50,10 @@ class Cells:
         squares = self.squared_rewards
         if counts.min(initial=0) < 0:
             raise InvalidInput("next_counts of a tally has a negative count.")
-        if as_tables and 2 * len(self.cells) < counts.size and np.count_nonzero(rewards) == np.count_nonzero(
-            self.rewards
+        if (
+            as_tables
+            and 2 * len(self.cells) < counts.size
+            and np.count_nonzero(rewards) == np.count_nonzero(self.rewards)
         ):  # where nothing occurred there are no rewards
             counts, rewards, as_tables = self.counts, self.rewards, False
         require_countable("next_counts", counts)

@@ -94,7 +94,6 @@ class Evidence:
             self.batches + 1,
         )
 
-
     def _followed(self, batch: Tally, inverse: FloatArray) -> FloatArray:
         """Σ 1/u with those of a batch."""
         if 4 * len(batch.cells) > self.following.size:

@@ -354,8 +354,8 @@ class Refinement:
         """Bounds on the sample deviation of V*(S') - V̂(S') at every stage and pair, (stages, K)."""
         linear = self._linear_deviation(carried) + self.propagation.following(self.rounding.values)[:, None]
         if self.kernel is None:  # ω = 0
-            linear = np.sqrt(self.correction) * linear
-            return linear
+            alone: FloatArray = np.sqrt(self.correction) * linear
+            return alone
         omega = (self.laws @ self.propagation.following(upper)[:, :, None] ** 2)[:, :, 0]
         omega = np.minimum(omega, self.propagation.following(omega_spans)[:, None] ** 2 / 4)
         drift: FloatArray = np.sqrt(self.correction) * (linear + np.sqrt(omega))

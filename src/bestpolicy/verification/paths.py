@@ -165,7 +165,7 @@ def _gains(read: Proof, sigma: Floats) -> tuple[Floats, list[Floats]]:
     sizes: Floats | None = None
     costs: list[Floats] = []
     bold = np.zeros(len(SIZES))
-    for batch in read.batches:
+    for batch in read.bets:
         if not batch.usable:
             continue
         vectors, lengths = _vectors(batch, inverse)

@@ -26,6 +26,7 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.reproducible import EPS
+from bestpolicy.problem import Problem
 from bestpolicy.stopping.dense.bets import EXACT, Entry, lengths
 from bestpolicy.stopping.dense.box import Box, Frame
 from bestpolicy.stopping.evidence import Evidence, Model, fit
@@ -39,7 +40,8 @@ LEAST_REACH = 0.05
 _ROUNDS, _SAME = 4, 0.9  # of boxes; a round that leaves as much gains less than it costs
 _TOGETHER = 200_000  # numbers up to which all differences of states and pairs are formed
 _FEW = 1_000_000  # d³ times pairs up to which largest eigenvalues are computed
-_REFINEMENTS = 3  # rounds of Theorem P
+_REFINEMENTS, _FEWER = 6, 3  # rounds of Theorem P, and where each takes long
+_LARGE = 1_000_000  # of pairs times squared dimension, from which on that is so
 
 
 class Measure:
@@ -151,7 +153,7 @@ class Surroundings:
         refinement = Refinement(test, fresh, model, None, propagation)
         if entries:
             refinement.covariances = _covariances(entries, propagation, len(fresh.tally.pairs))
-        found = refinement.ellipsoids(_REFINEMENTS)
+        found = refinement.ellipsoids(_FEWER if is_large(problem, len(model.sampled)) else _REFINEMENTS)
         if not len(found):
             return None
         metrics = refinement.rounding.dominating(found)
@@ -181,6 +183,11 @@ class Surroundings:
             if sum(float(spread.drifts.sum()) for spread in spreads) > _SAME * before:
                 break
         return around, spreads
+
+
+def is_large(problem: Problem, pairs: int) -> bool:
+    """Whether looks take so long that they do without what helps a little only."""
+    return problem.stages * pairs * problem.dimension**2 > _LARGE
 
 
 def _smallest_root(propagation: Propagation, metrics: FloatArray) -> FloatArray:
@@ -248,9 +255,7 @@ class Spread:
         found = [measure.seen(entry, middle) for measure in measures]
         rise, fall, roots = (np.minimum.reduce(each) for each in zip(*found, strict=True))
         rise, fall = rise + room, fall + room
-        up, down = (
-            np.maximum(each, LEAST_REACH) for each in bets.reach(rise * (1 + _ROOM), fall * (1 + _ROOM))
-        )
+        up, down = (np.maximum(each, LEAST_REACH) for each in bets.reach(rise * (1 + _ROOM), fall * (1 + _ROOM)))
         drifts = gamma**2 * (roots + np.sqrt(pulls) * room) ** 2 * (1 + _ROOM)
         if before is not None:
             up, down = np.minimum(up, before.up), np.minimum(down, before.down)
@@ -276,4 +281,4 @@ def largest_drifts(moments: FloatArray, around: Surroundings, continuation: floa
     return drifts
 
 
-__all__ = ["EXACT", "SPLIT", "Measure", "Spread", "Surroundings", "largest_drifts"]
+__all__ = ["EXACT", "SPLIT", "Measure", "Spread", "Surroundings", "is_large", "largest_drifts"]

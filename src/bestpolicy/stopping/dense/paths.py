@@ -23,6 +23,11 @@ most Σ o_k(length of the rest of y_k). If d ≤ 4 the fourth coordinate takes t
 widths of a path add up as vectors do. Some directions are 8 % longer than they need to be, so the better of both nets
 counts. Where the fourth coordinates of all e_k are ≥ 0 points with a negative one are not needed: the points are
 symmetric, and reflected ones give larger gains, to which larger bounds belong.
+
+**Ties.** The basis are eigenvectors, those of the three largest eigenvalues first. Whoever computes them again finds the
+same ones but where eigenvalues are (nearly) equal. If the third is close to the fourth, there is no second net. If
+two of the first three are close, points are taken √8/φ² times as far away: the hull of these holds a ball with all
+points of the net turned in any way, and as bounds are convex in the points what others find is not larger.
 """
 
 from __future__ import annotations
@@ -37,6 +42,8 @@ from bestpolicy.problem import Problem
 
 _GOLDEN = (1 + sqrt(5)) / 2
 _IMPROVEMENTS = 12
+_TIED = 0.02  # eigenvalues that are closer than that, relatively, might be in another order for somebody else
+_GROWTH = sqrt(8) / _GOLDEN**2  # of the points: then they hold all points of the same net in any position
 _ENTRIES = 1_000_000  # of points, states and actions, up to which there is a net
 _NEARER = 1.4  # times what is enough: within that a net is tried that takes long
 _WORK = 300_000_000  # products of numbers after which planning ends
@@ -98,11 +105,15 @@ def path_bound(
         reduced[:, : rows.shape[1]] = rows
     else:
         weights = np.maximum(centre + lengths, 0.0) / np.maximum(lengths, 1e-300)
-        _, basis = np.linalg.eigh((rows.T * weights) @ rows)
+        sizes, basis = np.linalg.eigh((rows.T * weights) @ rows)
+        largest = sizes[::-1]
+        apart = largest[:3] > (1 + _TIED) * largest[1:4]
+        if not apart[2]:
+            return simple
         turned = rows @ basis[:, ::-1]
         reduced[:, :3] = turned[:, :3]
         reduced[:, 3] = np.sqrt((turned[:, 3:] ** 2).sum(axis=1))
-        points = points[points[:, 3] >= 0]
+        points = points[points[:, 3] >= 0] * (1.0 if apart[:2].all() else _GROWTH)
     gains = _gains(problem, place, centre + (points @ reduced.T) + 1e-9 * lengths)
     return min(simple, planning.largest(gains, enough))
 

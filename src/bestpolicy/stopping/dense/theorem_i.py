@@ -432,9 +432,7 @@ def _easy_costs(book: Book, spreads: list[Spread]) -> FloatArray:
         total += np.einsum("jhd,jhd->j", np.einsum("jhd,hde->jhe", directions, form, optimize=True), directions)
     factor = above_psi(book.sizes * boldest)
     with np.errstate(invalid="ignore"):
-        return np.where(
-            np.isfinite(factor), factor * book.sizes**2 * np.clip(total, 0.0, None) * (1 + 1e-9), inf
-        )
+        return np.where(np.isfinite(factor), factor * book.sizes**2 * np.clip(total, 0.0, None) * (1 + 1e-9), inf)
 
 
 def _hard_costs(

@@ -66,7 +66,7 @@ from bestpolicy._numerics.reproducible import EPS, one_thread, steady
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot, entered
-from bestpolicy.stopping.dense.nuisance import SPLIT, Spread, Surroundings, largest_drifts
+from bestpolicy.stopping.dense.nuisance import SPLIT, Spread, Surroundings, is_large, largest_drifts
 from bestpolicy.stopping.dense.paths import path_bound
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
 from bestpolicy.stopping.dense.theorem_i import BOLDEST, SIZE_SHARES, SIZES, Lag, Outcome, above_psi, on_grid
@@ -77,7 +77,7 @@ from bestpolicy.stopping.tight import TightTest
 SHARES = (0.85, 0.05, 0.05, 0.05)  # of the lag's δ: for the bets, the ellipsoids, the kernel, the box
 MIXES = (0.05, 0.2, 0.6)  # c
 _SOONEST, _CAUTION = 1.5, 0.4  # as in Theorem I
-_PROMISING = 2  # sizes that are looked at
+_PROMISING = 2  # sizes that are looked at where each takes long
 _WORST_CONDITION = 1e5  # so that Σqφᵀ is nI but for what the margin of w covers
 
 
@@ -235,7 +235,7 @@ class PathBook:
         return centre, [form for _, form in found[:3]]
 
     def _costs(self, around: Surroundings, spreads: list[Spread]) -> list[FloatArray | None]:
-        """Q̃ of the two sizes that promise most; None if a size promises less, or is too bold."""
+        """Q̃ of every size, or of the two that promise most where it takes long; None if a size is too bold."""
         sizes, squares, reaches = self.sizes, list[FloatArray](), list[FloatArray]()
         traces = np.zeros(len(sizes))
         for spread, lengths in zip(spreads, self.lengths, strict=True):
@@ -251,7 +251,8 @@ class PathBook:
         nats = -np.log(SHARES[0] * SIZE_SHARES) - self.log_share
         promised = steady(nats / sizes + sizes * traces / self.problem.dimension)
         costs: list[FloatArray | None] = [None] * len(sizes)
-        for place in np.argsort(promised, kind="stable")[:_PROMISING]:
+        number = _PROMISING if is_large(self.problem, len(self.sampled)) else len(sizes)
+        for place in np.argsort(promised, kind="stable")[:number]:
             if np.isfinite(promised[place]):
                 costs[place] = cost = np.zeros(self.root.shape)
                 for square, reach, whitened in zip(squares, reaches, self.whitened, strict=True):

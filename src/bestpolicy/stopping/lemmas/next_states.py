@@ -89,7 +89,9 @@ class NextStates:
         self._rank = max(1, min(dimension, states - 1))
         self._few = laws.shape[1] * dimension**3 <= _FEW
         # Covariances are formed once, products of laws with S×S matrices in every one of about four rounds.
-        self._wide = not self._few and known is None and 4 * states * (laws.shape[1] + dimension) < laws.shape[1] * dimension**2
+        self._wide = (
+            not self._few and known is None and 4 * states * (laws.shape[1] + dimension) < laws.shape[1] * dimension**2
+        )
 
     def deviations(self, metrics: FloatArray) -> FloatArray:
         """Bounds on the standard deviation of ψ(S')ᵀx under each law, (stages, K), for metrics (stages, d, d)."""
