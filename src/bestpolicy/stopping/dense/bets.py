@@ -174,7 +174,8 @@ class Bets:
     def directions(self, some: IntArray) -> FloatArray:
         """yᵀG⁻¹/(yᵀG⁻¹y) of some rivals, in order, (n, stages, d)."""
         if self._directions is not None:
-            return self._directions if len(some) == len(self.rivals) else self._directions[some]
+            chosen: FloatArray = self._directions if len(some) == len(self.rivals) else self._directions[some]
+            return chosen
         directions = self.response.directions(self.rivals.stage[some], self.rivals.differences[some])
         pulled = np.einsum("jhd,hde->jhe", directions, self.precision, optimize=True)
         scaled: FloatArray = pulled / self.spread[some, None, None]
@@ -227,7 +228,7 @@ class Entry:
     def __init__(self, bets: Bets, tally: Tally) -> None:
         self.bets, self.tally = bets, tally.at(tally.pairs[bets.used])
         self.weights = bets.snapshot.weights[:, bets.used]
-        stages, pairs, states = self.tally.shape
+        _, pairs, states = self.tally.shape
         self.row, self.next = np.divmod(self.tally.cells, states)
         self.stage = self.row // max(1, pairs)
         self.centre = bets.centre
@@ -256,7 +257,8 @@ class Entry:
     @cached_property
     def _ahead(self) -> FloatArray:
         """x of every state, (stages, S, d)."""
-        return self.bets.response.following(self.bets.response.played) - self.centre
+        ahead: FloatArray = self.bets.response.following(self.bets.response.played) - self.centre
+        return ahead
 
     def _matrix(self, weights: FloatArray | IntArray) -> Any:
         """Weights of cells as a matrix of pairs and next states; with zeros, if there are few of them."""
@@ -296,7 +298,8 @@ class Entry:
 
     def following(self) -> FloatArray:
         """Sum of φ(S',π(S')) by pair, (stages, U, d)."""
-        return self.first + self.tally.pulls[:, :, None] * self.centre
+        sums: FloatArray = self.first + self.tally.pulls[:, :, None] * self.centre
+        return sums
 
     def earned(self) -> tuple[FloatArray, FloatArray]:
         """-Σ τη(ξ)/α of every rival as a number (J,) and a functional of ξ (J, stages, d): a + bᵀξ."""
@@ -337,7 +340,7 @@ class Entry:
 
     def _moved(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
         """ΣV' by pair, and f'ᵀξ, (stages, U) each."""
-        return tuple(np.einsum("hkd,hd->hk", rows, parameters) for rows in (self.first, self.means))  # type: ignore
+        return tuple(np.einsum("hkd,hd->hk", rows, parameters) for rows in (self.first, self.means))
 
     def squared(self, values: FloatArray, parameters: FloatArray) -> FloatArray:
         """Σ ζ(ξ)² by pair, (stages, U)."""

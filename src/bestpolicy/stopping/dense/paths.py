@@ -24,8 +24,8 @@ widths of a path add up as vectors do. Some directions are 8 % longer than they 
 counts. Where the fourth coordinates of all e_k are ≥ 0 points with a negative one are not needed: the points are
 symmetric, and reflected ones give larger gains, to which larger bounds belong.
 
-**Ties.** The basis are eigenvectors, those of the three largest eigenvalues first. Whoever computes them again finds the
-same ones but where eigenvalues are (nearly) equal. If the third is close to the fourth, there is no second net. If
+**Ties.** The basis are eigenvectors, those of the three largest eigenvalues first. Whoever computes them again finds
+the same ones but where eigenvalues are (nearly) equal. If the third is close to the fourth, there is no second net. If
 two of the first three are close, points are taken √8/φ² times as far away: the hull of these holds a ball with all
 points of the net turned in any way, and as bounds are convex in the points what others find is not larger.
 """
