@@ -7,7 +7,8 @@ for the median of the first looks 0.2 s with d = 100, 1 s with 10,000 states and
 Looks of `sharp` take longer from its first lag on, so its runs are whole ones or nearly so, with an ε at which lags
 begin and end, and with ε = 0; a look is all that happens from the answer to a request to the next request. The same
 limits hold for the median of the looks with a lag; the worst one is printed, and which theorem the lags are of. Each
-run is in a process of its own, whose memory is that of `sharp` alone: ``python -m benchmarks.checks FAMILY S A d ε LOOKS``.
+run is in a process of its own, whose memory is that of `sharp` alone:
+``python -m benchmarks.checks FAMILY S A d ε LOOKS``.
 """
 
 from __future__ import annotations
