@@ -45,7 +45,7 @@ class Case:
 
 @pytest.fixture(scope="module", params=["I", "UD"])
 def case(request, tmp_path_factory):
-    mdp, epsilon = {"I": (DISCOUNTED, 0.0), "UD": (bp.instances.load("simplex"), 0.6)}[request.param]
+    mdp, epsilon = {"I": (DISCOUNTED, 0.0), "UD": (bp.instances.load("simplex"), 0.5)}[request.param]
     found = Case(tmp_path_factory.mktemp(request.param), mdp, epsilon)
     assert found.document["claim"]["theorem"] == request.param
     return found

@@ -18,7 +18,7 @@ from bestpolicy.planning import action_gap, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.dense.bets import Rivals, Snapshot
 from bestpolicy.stopping.dense.box import LARGEST, Frame
-from bestpolicy.stopping.dense.paths import largest_gain
+from bestpolicy.stopping.dense.paths import Planning
 from bestpolicy.stopping.dense.policies import PolicyPrior
 from bestpolicy.stopping.dense.theorem_ud import law_widths
 from bestpolicy.stopping.evidence import Evidence, fit, second_moments
@@ -42,6 +42,7 @@ _ENDS = (
     (100.0, 3.0),
     (400.0, 3.0),
 )  # of a lag, over the past; ranges, over expected
+_FARTHEST, _HALVINGS = 64.0, 4  # standard deviations along paths, and how often a factor of 2 of them is halved
 _LARGEST_WEIGHT, _STEP = 16.0, 1 / 64  # of regression weights, and what they and shares are rounded to
 _DRAWS, _FEWEST_DRAWS, _DRAWN_ENTRIES = 400, 20, 20_000_000  # of policies, for a prior; of numbers to evaluate them
 
@@ -148,19 +149,27 @@ class Knowledge:
         return Snapshot(self.model.theta, self.model.mu, self.variances, shares, counts, self.weights)
 
     def path_resolved(self, epsilon: float, path: Paths) -> float:
-        """How many standard deviations fit between the estimated gaps and ε, where losses add up along paths."""
+        """How many standard deviations fit between the estimated gaps and ε, where losses add up along paths.
+
+        Up to a few per cent; 0 if there are fewer than rival by rival.
+        """
         gains = np.where(self.problem.mask, 0.0, -inf)
         place = self.rivals.place[1:]
 
+        planning = Planning(self.problem, self.model.mu[0], path.widths)
+
         def bound(deviations: float) -> float:
             gains[place] = deviations * self.errors - self.gaps
-            return largest_gain(self.problem, gains[None], self.model.mu[0], path.widths)
+            return planning.largest(gains[None], epsilon)
 
-        low, high = 0.0, 64.0
-        if bound(low) > epsilon:
+        low = max(self.resolved, 1e-3)
+        if bound(low) > epsilon:  # no more than rival by rival
             return 0.0
-        for _ in range(9):
-            middle = (low + high) / 2
+        while low < _FARTHEST and bound(2 * low) <= epsilon:
+            low *= 2
+        high = 2 * low
+        for _ in range(_HALVINGS):
+            middle = sqrt(low * high)
             low, high = (middle, high) if bound(middle) <= epsilon else (low, middle)
         return low
 

@@ -4,7 +4,7 @@
     repeat
         now and then begin a lag: fix a prior over policies and the sizes of bets (`stopping.dense`)
         now and then choose anew what to sample, so that the hardest rivals are refuted soonest
-        take a snapshot of what is known: the bets on the next batch
+        now and then take a snapshot of what is known: the bets on the next batches
         sample a tenth more, and look: which ε does each lag certify, for its own policy and for the best one by now?
     until the certified ε is at most the asked one
 
@@ -13,7 +13,6 @@ states an ε that holds, all of them together with probability 1 - δ, so a run 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, inf, log, nan, sqrt
 from typing import Any
@@ -32,7 +31,7 @@ from bestpolicy.stopping import Check
 from bestpolicy.stopping.dense.bets import Snapshot
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
 from bestpolicy.stopping.dense.theorem_i import CAUTION, SIZE_SHARES, Book, Lag
-from bestpolicy.stopping.dense.theorem_ud import SHARES, PathBook
+from bestpolicy.stopping.dense.theorem_ud import SHARES, Kernel, PathBook
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rounding import coordinates_of
 from bestpolicy.stopping.rule import Past, Proof
@@ -44,7 +43,7 @@ _RATIO, _NEAR_RATIO = 1.1, 1.05  # look each time there are so many times the sa
 _NEAR = 0.75  # of what has to be reached
 _LAG_RATIO = 3.0  # a lag for so many times the samples
 _LATE, _LATE_RATIO = 1_000_000, 10.0  # samples from which on a lag begins though the end is not in sight (ties)
-_REDESIGN = 1.3  # a new allocation for so many times the samples
+_REDESIGN = 1.3  # a new allocation for so many times the samples, and a new snapshot
 _EXPLORATION, _PATH_EXPLORATION = 0.1, 0.6  # share of the G-optimal design, for Theorems I and UD
 _LOOSE_EXPLORATION = 0.5  # for Theorem I, while it is hampered by how little is known of all values together
 _BETTER = 2.0  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
@@ -52,6 +51,8 @@ _IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: f
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
 _BOOKS = 6  # policies of a lag whose sums are kept
+_WORK, _FEWEST = 20_000_000, 2  # numbers that policies of a look have in all; of policies that are looked at anyway
+_TINY = 1e-9  # of the largest value: what a policy loses counts for more
 _CLOSE = 0.5  # of ε: a policy that promises less than another by more than that is not tested
 
 
@@ -59,16 +60,26 @@ class Running:
     """A lag, and all samples since."""
 
     def __init__(self, lag: Lag, nothing: Evidence) -> None:
-        self.lag, self.evidence = lag, nothing
+        self.lag, self._evidence = lag, nothing
+        self.samples = self._counted = 0  # samples, and batches that are in the evidence
         self.batches = list[tuple[Snapshot, Tally]]()
         self._books = dict[bytes, Book | PathBook]()
+        self._entered = dict[bytes, int]()  # batches that are in each of the books
+        self._kernel: Kernel | None = None
+        self._told = 0  # batches that are in the kernel
 
-    def add(self, snapshot: Snapshot, batch: Tally, weights: FloatArray) -> None:
+    def add(self, snapshot: Snapshot, batch: Tally) -> None:
         """Take in a batch."""
-        self.evidence = self.evidence.add(batch, weights)
-        self.batches.append((snapshot, batch))
-        for book in self._books.values():
-            book.enter(snapshot, batch)
+        self.batches.append((snapshot, batch.compact()))
+        self.samples += batch.samples
+
+    @property
+    def evidence(self) -> Evidence:
+        """All samples, weighted as their snapshots say."""
+        for snapshot, batch in _joined(self.batches[self._counted :]):
+            self._evidence = self._evidence.add(batch, snapshot.weights)
+        self._counted = len(self.batches)
+        return self._evidence
 
     def book(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> Book | PathBook:
         """Return what a policy makes of the samples; it is the same whether it is asked now or was before."""
@@ -76,12 +87,35 @@ class Running:
         if key not in self._books:
             favourite = self.lag.policies.favourite.tobytes()
             for old in [old for old in self._books if old != favourite][: max(0, len(self._books) - _BOOKS + 1)]:
-                del self._books[old]
-            kind = Book if self.lag.theorem == "I" else PathBook
-            book = self._books[key] = kind(problem, sampled, self.lag, policy)
-            for snapshot, batch in self.batches:
-                book.enter(snapshot, batch)
-        return self._books[key]
+                del self._books[old], self._entered[old]
+            self._books[key], self._entered[key] = self._new(problem, sampled, policy), 0
+        book = self._books[key]
+        for snapshot, batch in _joined(self.batches[self._entered[key] :]):
+            book.enter(snapshot, batch)
+        self._entered[key] = len(self.batches)
+        if self._kernel is not None:  # which all policies share
+            for snapshot, batch in self.batches[self._told :]:
+                self._kernel.enter(snapshot, batch)
+            self._told = len(self.batches)
+        return book
+
+    def _new(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> Book | PathBook:
+        if self.lag.theorem == "I":
+            return Book(problem, sampled, self.lag, policy)
+        if self._kernel is None:
+            self._kernel = Kernel(problem.states, sampled)
+        return PathBook(problem, sampled, self.lag, policy, self._kernel)
+
+
+def _joined(batches: list[tuple[Snapshot, Tally]]) -> list[tuple[Snapshot, Tally]]:
+    """Put batches in a row with one snapshot together."""
+    found = list[tuple[Snapshot, Tally]]()
+    for snapshot, batch in batches:
+        if found and found[-1][0].same(snapshot):
+            found[-1] = snapshot, found[-1][1] + batch
+        else:
+            found.append((snapshot, batch))
+    return found
 
 
 class DenseCourse:
@@ -112,7 +146,8 @@ class DenseCourse:
         if self.own_data is not None:
             self.evidence = self.evidence.add(self.own_data)
         self.shares, self.owed = self.everywhere, np.zeros(self.everywhere.shape)
-        self.designed = 0
+        self.designed = self.taken = 0  # samples before the last allocation, and before the last snapshot
+        self.snapshot: Snapshot | None = None
         self.price = nan  # samples for each nat, by the last allocation
         self.reached = 0.0  # of the standard deviations that are needed
         self.loose = 1.0  # how far looks are hampered by how little is known of all values together, up to 1
@@ -216,12 +251,16 @@ class DenseCourse:
         self.counts = whole_counts(np.maximum(owed, 0.0))
         self.owed = owed - self.counts
         ready = self.samples > 0 and self.known.ready
-        if ready and self.running and "snapshot" not in decided:
+        renewed = "lag" in decided or "shares" in decided or total >= _REDESIGN * self.taken
+        if ready and self.running and "snapshot" not in decided and (renewed or self.snapshot is None):
             fixed = self.known.snapshot(self.shares, self.counts)
             decided["snapshot"] = {name: value for name, value in vars(fixed).items() if name != "counts"}
-        self.snapshot, self.weights = None, self.known.weights if ready else np.ones(self.shares.shape)
+        self.weights = self.known.weights if ready else np.ones(self.shares.shape)
         if "snapshot" in decided:
-            self.snapshot = Snapshot(**decided["snapshot"], counts=self.counts)
+            self.snapshot, self.taken = Snapshot(**decided["snapshot"], counts=self.counts), total
+        elif self.snapshot is not None:  # what was known before the last batch was known before this one, too
+            self.snapshot = replace(self.snapshot, counts=self.counts)
+        if self.snapshot is not None:
             self.weights = self.snapshot.weights
 
     def pulls(self) -> Pulls:
@@ -236,7 +275,7 @@ class DenseCourse:
         self.samples += batch.samples
         for running in self.running:
             assert self.snapshot is not None  # there is no lag without an estimate
-            running.add(self.snapshot, batch, self.weights)
+            running.add(self.snapshot, batch)
 
     @one_thread()
     def look(self) -> None:
@@ -263,8 +302,9 @@ class DenseCourse:
         passed = check.epsilon <= self.epsilon
         self.check = replace(check, passed=passed, statistic=1.0 if passed else min(reached, 1 - 1e-9))
 
-    def _tested(self) -> Iterator[tuple[Running, IntArray]]:
+    def _tested(self) -> list[tuple[Running, IntArray]]:
         """Each lag with its own policy and the best one; if it has drawn some, with one or two that promise most."""
+        found = list[tuple[Running, IntArray]]()
         for running in self.running:
             prior = running.lag.policies
             tested = [prior.favourite]
@@ -272,7 +312,32 @@ class DenseCourse:
                 tested.append(self.known.policy)
             if self.known.ready and len(prior.drawn):
                 tested = self._most_promising(prior, [*tested, *prior.drawn])
-            yield from ((running, policy) for policy in tested if prior.log_weight(policy) >= LEAST_LOG_WEIGHT)
+            found += [(running, policy) for policy in tested if prior.log_weight(policy) >= LEAST_LOG_WEIGHT]
+        problem = self.problem
+        pairs, states = len(self.pairs), problem.states
+        work = problem.stages * ((pairs + problem.mask.size) * problem.dimension**2 + pairs * states)
+        most = max(_FEWEST, _WORK // work)
+        return found if len(found) <= most or not self.known.ready else self._best(found, most)
+
+    def _best(self, found: list[tuple[Running, IntArray]], most: int) -> list[tuple[Running, IntArray]]:
+        """Where looks take long: those whose bound should be least, by what policies lose and by their widths.
+
+        One of each theorem is among them: what widths are known by is not the same.
+        """
+        weights = np.array([running.lag.policies.log_weight(policy) for running, policy in found])
+        spent = np.array([running.lag.delta for running, _ in found])
+        samples = np.array([max(1, running.samples) for running, _ in found])
+        widths = np.sqrt((2.5 - np.log(spent) - weights) / samples)
+        widths *= max(self.epsilon, _TINY * float(self.problem.value_limits[0])) / widths.min()
+        if self.problem.horizon is None:
+            losses = self.known.losses(np.concatenate([policy for _, policy in found]))
+        else:
+            losses = np.array([float((policy != self.known.policy).any()) for _, policy in found])
+        order = [int(place) for place in np.argsort(steady(losses + widths), kind="stable")]
+        theorems = [running.lag.theorem for running, _ in found]
+        first = [next(place for place in order if theorems[place] == theorem) for theorem in sorted(set(theorems))]
+        order = [*first, *(place for place in order if place not in first)]
+        return [found[place] for place in sorted(order[: max(most, len(first))])]
 
     def _most_promising(self, prior: PolicyPrior, policies: list[IntArray]) -> list[IntArray]:
         """The policy for which what it loses and what its bound is wide sum up to least; another one if it is close."""
@@ -315,7 +380,10 @@ class DenseCourse:
             }
             for snapshot, batch in running.batches
         ]
-        fixed = {name: getattr(lag, name) for name in ("number", "started", "delta", "sigma", "gamma", "bet", "size_shares", "caution")}
+        fixed = {
+            name: getattr(lag, name)
+            for name in ("number", "started", "delta", "sigma", "gamma", "bet", "size_shares", "caution")
+        }
         fixed |= {name: value for name, value in vars(lag.policies).items() if value.size}
         fixed["frame"] = vars(lag.frame)
         past = Past(lag.prior, lag.number, lag.started, policy)

@@ -42,13 +42,20 @@ class Cells:
 
     def _check_sums(self) -> None:
         """Refuse sums that no samples with rewards in [0, 1] have."""
-        if self._has_tables:
+        as_tables = self._has_tables
+        if as_tables:
             counts, rewards = self.next_counts, self.next_rewards
         else:
             counts, rewards = self.counts, self.rewards
         squares = self.squared_rewards
         if counts.min(initial=0) < 0:
             raise InvalidInput("next_counts of a tally has a negative count.")
+        if (
+            as_tables
+            and 2 * len(self.cells) < counts.size
+            and np.count_nonzero(rewards) == np.count_nonzero(self.rewards)
+        ):  # where nothing occurred there are no rewards
+            counts, rewards, as_tables = self.counts, self.rewards, False
         require_countable("next_counts", counts)
         # Not-a-number fails every comparison, so it is caught as well.
         if not (rewards.min(initial=0.0) >= 0 and (counts * (1 + _SLACK) - rewards).min(initial=0.0) >= 0):
@@ -56,7 +63,7 @@ class Cells:
         sums = self.reward_sums
         # A reward in [0, 1] is at least its square; given their sum, squares are least if rewards are equal.
         equal = rewards * (rewards / np.maximum(counts, 1))
-        least = equal.sum(axis=2) if self._has_tables else self._by_pair(equal)
+        least = equal.sum(axis=2) if as_tables else self._by_pair(equal)
         slack = _SLACK * self.pulls
         if not ((squares <= sums + slack).all() and (squares >= least - slack).all()):
             raise InvalidInput(
@@ -93,6 +100,16 @@ class Cells:
             rewards=frozen(rewards),
             squared_rewards=frozen(squared_rewards),
         )
+        return tally
+
+    def compact(self) -> Self:
+        """Return the same samples, without tables where what occurred takes less room."""
+        if not self._has_tables or 2 * len(self.cells) > prod(self.shape):
+            return self
+        parts = (self.cells, self.counts, self.rewards, self.squared_rewards)
+        tally = self._of_cells(self.shape, self.pairs, *parts)
+        kept = {name: value for name, value in self.__dict__.items() if name not in _TABLES}
+        tally.__dict__.update(kept)
         return tally
 
     @property
@@ -179,6 +196,9 @@ class Cells:
     def rounds(self) -> int:
         """Rounds t: samples per stage (a round of an episodic problem simulates one pair at every stage)."""
         return int(self.pulls.sum(axis=1).max()) if len(self.pairs) else 0
+
+
+_TABLES = ("next_counts", "next_rewards")
 
 
 def require_countable(name: str, counts: IntArray) -> None:

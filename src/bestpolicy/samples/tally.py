@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -241,15 +242,13 @@ class Tally(Cells):
             raise InvalidInput("these tallies have more than 2^62 samples together, too many to count.")
         same = np.array_equal(self.pairs, other.pairs)
         pairs = self.pairs if same else np.union1d(self.pairs, other.pairs)
-        if not _as_tables(pairs, [self, other]):
+        few = same and self._has_tables and 4 * len(other.cells) <= prod(self.shape)  # to be added to a table of many
+        if not few and not _as_tables(pairs, [self, other]):
             return Tally._merged(pairs, [self, other])
         a, b = (self, other) if same else (self._over(pairs), other._over(pairs))
-        return Tally._trusted(
-            pairs,
-            a.next_counts + b.next_counts,
-            a.next_rewards + b.next_rewards,
-            a.squared_rewards + b.squared_rewards,
-        ).with_followed(self.followed + other.followed)
+        counts, rewards = (_added(a, b, *names) for names in (("next_counts", "counts"), ("next_rewards", "rewards")))
+        total = Tally._trusted(pairs, counts, rewards, a.squared_rewards + b.squared_rewards)
+        return total.with_followed(self.followed + other.followed)
 
     @classmethod
     def total(cls, tallies: Sequence[Tally]) -> Tally:
@@ -417,6 +416,16 @@ class Tally(Cells):
         stage, place = np.divmod(row, max(1, before))
         cells = (stage * len(pairs) + position[place]) * states + following
         return Tally._of_cells(shape, pairs, cells, self.counts, self.rewards, squares)
+
+
+def _added(a: Tally, b: Tally, table: str, cells: str) -> Any:
+    """Add tables; of a second tally with few cells these only, and no table is made of it."""
+    first = getattr(a, table)
+    if 4 * len(b.cells) > first.size:
+        return first + getattr(b, table)
+    total = first.copy()
+    total.reshape(-1)[b.cells] += getattr(b, cells)
+    return total
 
 
 def _as_tables(pairs: IntArray, tallies: Sequence[Tally]) -> bool:

@@ -90,9 +90,18 @@ class Evidence:
             self.inverse_weights + placed.pulls * inverse,
             self.inverse_squares + placed.pulls * inverse**2,
             self.rewards + placed.reward_sums * inverse,
-            self.following + placed.next_counts * inverse[:, :, None],
+            self._followed(placed, inverse),
             self.batches + 1,
         )
+
+    def _followed(self, batch: Tally, inverse: FloatArray) -> FloatArray:
+        """Σ 1/u with those of a batch."""
+        if 4 * len(batch.cells) > self.following.size:
+            return self.following + batch.next_counts * inverse[:, :, None]
+        following = self.following.astype(np.float64)  # a copy: only what occurred is added
+        row = batch.cells // batch.shape[2]
+        following.reshape(-1)[batch.cells] += batch.counts * inverse.reshape(-1)[row]
+        return following
 
 
 @dataclass(frozen=True, eq=False)

@@ -218,21 +218,42 @@ class Refinement:
         tally = evidence.tally
         pulls = np.maximum(tally.pulls, 1)
         self.correction = pulls / np.maximum(pulls - 1, 1)
-        self.laws = tally.next_counts / pulls[:, :, None]  # of the next state, as observed
+        self.covariances: tuple[FloatArray, FloatArray] | None = None  # of ψ(S'), for `NextStates`, if they are known
+
+    @cached_property
+    def laws(self) -> FloatArray:
+        """Of the next state, as observed, (stages, K, S)."""
+        tally = self.evidence.tally
+        laws: FloatArray = tally.next_counts / np.maximum(tally.pulls, 1)[:, :, None]
+        return laws
 
     def verdict(self) -> Verdict:
         """Refine until a round gains less than it costs, and conclude."""
+        best = self._refined(_ROUNDS, True)
+        if best is None:
+            return self.rule.nothing(self.propagation.policy, self.evidence, self.propagation, self.model)
+        return self._concluded(*best)
+
+    def ellipsoids(self, rounds: int) -> FloatArray:
+        """M after so many rounds, (m, stages, d, d), where nothing else is asked for; none if nothing is known."""
+        best = self._refined(rounds, False)
+        none = np.empty((0, *self.model.gram.shape))
+        return none if best is None else best[2]["metrics"]
+
+    def _refined(self, rounds: int, gaps: bool) -> tuple[FloatArray, FloatArray, dict[str, Any]] | None:
+        """Refine; the excess ρ, W and the rest, from the last round that has bounds; None if no round has."""
         rule, problem, model = self.rule, self.problem, self.model
         delta, split = rule.delta, rule.split
         sampled, tally = model.sampled, self.evidence.tally
         if not self.rounding.bounded:
-            return rule.nothing(self.propagation.policy, self.evidence, self.propagation, model)
+            return None
         squares = dominating_moments(sampled, self.evidence.inverse_squares)
         deviations = np.sqrt(sample_variances(tally, self.following, problem.continuation))
         ranges = rule.initial_ranges() * (1 + 8 * EPS)
         variances = np.broadcast_to(ranges[:, None] ** 2 / 4, tally.pulls.shape)
         bernstein, best = np.empty((0, *model.gram.shape)), None
-        for _ in range(_ROUNDS):
+        slopes = excess = np.zeros(self.rival.shape)
+        for _ in range(rounds):
             spread = ranges[:, None, None] ** 2 / 4 * squares
             hoeffding = sub_gaussian_ellipsoids(
                 rule.prior, model.gram_inverse, spread, 0.0, delta * split.sub_gaussian, model.defect
@@ -241,8 +262,9 @@ class Refinement:
             if not len(metrics):  # δ is too small for any scale
                 break
             carried = self.propagation.carried(self.rounding.dominating(metrics))
-            slopes = np.where(self.rival, staged_widths(carried, self.propagation.gap_directions), 0.0)
-            excess = np.where(self.rival, slopes - self.gaps + self.rounding.margins, 0.0)
+            if gaps:
+                slopes = np.where(self.rival, staged_widths(carried, self.propagation.gap_directions), 0.0)
+                excess = np.where(self.rival, slopes - self.gaps + self.rounding.margins, 0.0)
             # W ≥ |ω|; ω = 0 around the value of a fixed policy.
             upper = np.zeros(excess.shape[:2]) if self.kernel is None else self.kernel.super_solution(excess)
             errors = self._errors(metrics)
@@ -266,9 +288,7 @@ class Refinement:
             bernstein = bernstein_ellipsoids(
                 rule.prior, model.gram_inverse, spread, ranges, delta * split.bernstein, model.defect
             )
-        if best is None:
-            return rule.nothing(self.propagation.policy, self.evidence, self.propagation, model)
-        return self._concluded(*best)
+        return best
 
     def _errors(self, metrics: FloatArray) -> FloatArray | None:
         """D ≥ |V* - V̂|, (stages, S)."""
@@ -332,9 +352,12 @@ class Refinement:
         self, carried: FloatArray, upper: FloatArray, omega_spans: FloatArray, errors: FloatArray | None
     ) -> FloatArray:
         """Bounds on the sample deviation of V*(S') - V̂(S') at every stage and pair, (stages, K)."""
+        linear = self._linear_deviation(carried) + self.propagation.following(self.rounding.values)[:, None]
+        if self.kernel is None:  # ω = 0
+            alone: FloatArray = np.sqrt(self.correction) * linear
+            return alone
         omega = (self.laws @ self.propagation.following(upper)[:, :, None] ** 2)[:, :, 0]
         omega = np.minimum(omega, self.propagation.following(omega_spans)[:, None] ** 2 / 4)
-        linear = self._linear_deviation(carried) + self.propagation.following(self.rounding.values)[:, None]
         drift: FloatArray = np.sqrt(self.correction) * (linear + np.sqrt(omega))
         if errors is not None:
             crude = (self.laws @ self.propagation.following(errors)[:, :, None] ** 2)[:, :, 0]
@@ -351,7 +374,7 @@ class Refinement:
     def _next_states(self) -> NextStates:
         """The laws, with ψ(s) at the stage that follows."""
         directions = self.propagation.following(self.propagation.value_directions)
-        return NextStates(self.laws, directions, self.evidence.tally.pulls)
+        return NextStates(self.laws, directions, self.evidence.tally.pulls, self.covariances)
 
     def _concluded(self, excess: FloatArray, upper: FloatArray, details: dict[str, Any]) -> Verdict:
         """Criteria (A) and (B), from the last round that has bounds."""

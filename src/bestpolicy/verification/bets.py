@@ -17,7 +17,7 @@ Jx plus at most γ²λ_max(AᵀSA), S = Σ(φ_π(s') - f)(…)ᵀ, or the sum of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -29,6 +29,8 @@ from bestpolicy.verification.rounding import dominating
 from bestpolicy.verification.tight import Rounds
 
 FIELDS = "theta links variances shares weights planned cells counts rewards squares"
+_FIXED = ("theta", "links", "variances", "shares", "weights")
+_SUMS = ("planned", "counts", "rewards", "squares")
 EIGENVALUES = 40  # dimension up to which largest eigenvalues are computed
 _WORST = 1e9
 _TOGETHER = 2_000_000  # numbers up to which all states are compared with all pairs
@@ -239,6 +241,18 @@ class Batch:
             rows = self.played[stage][some] - self.centres[1][stage, pair]
             found[stage, pair] = (rows.T * law[some]) @ rows
         return found
+
+
+def merged(batches: list[Batch]) -> list[Batch]:
+    """Batches in a row for which the same was fixed, as one: it was known before each of them."""
+    found: list[Batch] = []
+    for batch in batches:
+        if found and all(np.array_equal(getattr(batch, name), getattr(found[-1], name)) for name in _FIXED):
+            sums = {name: getattr(found[-1], name) + getattr(batch, name) for name in _SUMS}
+            found[-1] = replace(found[-1], **sums)
+        else:
+            found.append(batch)
+    return found
 
 
 def require_sum(batches: list[Batch], samples: Samples) -> None:

@@ -13,10 +13,10 @@ exceeded e it would be among those of the infimum.
 
 Sizes: τ = α_m × (stake per unit), α_m = α·2^(-m/2), α the least of √(2(l + 1.5)·yᵀG⁻¹y/(1.5·started)) and 0.4 over
 the largest expected stake times range, at the first batch. At later batches τ is smaller by a factor that keeps the
-largest expected |τ|R below the lag's `caution` (files of version 5 on). A size with |τ|R ≥ 0.9 anywhere is left out. Here L_m is
-bounded pair by pair for all rivals; with ψ(x) ≤ 1/2 + x/3 + x²/(4(1-x)), the last with the batch's largest x; the
-quadratic part of ζ² by (largest τ² of the batches) × drift; or in one sum, (√Σ ω Σζ(ξ̂)² + √Σ ω drift)², ω =
-ψ(largest x)τ²."""
+largest expected |τ|R below the lag's `caution` (files of version 5 on). A size with |τ|R ≥ 0.9 anywhere is left
+out. Here L_m is bounded pair by pair for all rivals; with ψ(x) ≤ 1/2 + x/3 + x²/(4(1-x)), the last with the batch's
+largest x; the quadratic part of ζ² by (largest τ² of the batches) × drift; or in one sum, Σ ω(√Σζ(ξ̂)² + √drift)²,
+ω = ψ(largest x)τ²."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from math import exp, inf, log
 
 import numpy as np
 
-from bestpolicy.verification.bets import EIGENVALUES, Around, Batch, require_sum
+from bestpolicy.verification.bets import EIGENVALUES, Around, Batch, merged, require_sum
 from bestpolicy.verification.boxes import Frame, LeastBoxed, boxed
 from bestpolicy.verification.case import Case, Samples
 from bestpolicy.verification.claim import Claim
@@ -81,6 +81,7 @@ class Proof:
         case.budget.work(len(nodes) * samples.counts.size * 50, "its batches")
         self.batches = [Batch.read(node, case, samples, model.rows, played) for node in nodes]
         require_sum(self.batches, samples)
+        self.bets = merged(self.batches)
         self.rivals = np.argwhere(case.rivals(policy))
         features = model.features
         stage, state, action = self.rivals.T
@@ -134,7 +135,7 @@ class Proof:
         rounds = Rounds(self.model, self.policy, spending, True)
         rounds.epsilon(inf, -1.0)
         around = Around.of(rounds)
-        return boxed(around, self.model, self.frame, self.batches, box * exp(self.log_share)), rounds
+        return boxed(around, self.model, self.frame, self.bets, box * exp(self.log_share)), rounds
 
     @property
     def trusted(self) -> list[str]:
@@ -185,7 +186,7 @@ class Refutation:
         around, rounds = read.around(*_SHARES[1:])
         response, stage = around.response, read.rivals[:, 0]
         count, stages, dimension = len(stage), case.stages, model.rows.shape[1]
-        batches = [batch for batch in read.batches if batch.usable]
+        batches = [batch for batch in read.bets if batch.usable]
         if not batches:
             raise Rejected("no batch was bet on")
         place = tuple(read.rivals.T)
@@ -194,7 +195,7 @@ class Refutation:
         unit = (dimension + len(case.features) + len(model.rows)) * EPS * (1 + case.limits[0])
         shift = response.equation_rounding + MARGIN * unit
         number, functional, sizes = np.zeros(count), np.zeros((count, stages, dimension)), None
-        plain, traced, once, top = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
+        joint, once, top = np.zeros(count), np.zeros(count), np.zeros(count)
         largest = np.zeros((count, *batches[0].pulls.shape))
         total: Floats | None = None
         drifts = np.zeros(batches[0].pulls.shape)
@@ -224,8 +225,7 @@ class Refutation:
             reach = np.abs(stakes) * np.where(stakes > 0, up, down)
             highest, square = reach.max(axis=(1, 2)), stakes**2
             top, largest = np.maximum(top, highest), np.maximum(largest, square)
-            plain += np.einsum("jhk,hk->j", square, squares)
-            traced += np.einsum("jhk,hk->j", square, drift)
+            joint += np.einsum("jhk,hk->j", square, (np.sqrt(squares) + np.sqrt(drift)) ** 2)
             drifts += drift
             last = sizes**2 / (4 * (1 - np.minimum(sizes * highest, BOLDEST)))
             for factor, weight in ((0.5 + 0 * sizes, square), (sizes / 3, square * reach), (last, square * reach**2)):
@@ -242,7 +242,7 @@ class Refutation:
         inside = np.minimum(bold, BOLDEST)
         psi = 0.5 + inside / 3 + inside**2 / (4 * (1 - inside))
         costs = total + psi * sizes**2 * np.einsum("jhk,hk->j", largest, drifts)
-        rough = psi * sizes**2 * (np.sqrt(plain) + np.sqrt(traced)) ** 2
+        rough = psi * sizes**2 * joint
         here = number + np.einsum("jhd,hd->j", functional, response.parameters) - once
         y = _answered(case, response.links, _at(stage, read.differences, stages))
         out = np.where(bold < BOLDEST, 0.0, -inf)

@@ -1,7 +1,8 @@
 """Were the bets of Theorems I and UD fixed before their batches? What the study's file shows of it.
 
-Every request since the lag holds a snapshot: θ̃, μ̃, variances, shares, and the weights of samples in the regression.
-It stands before the answers to the request, so the chain of rows proves the order. A certificate has K̃ = μ̃ᵀΦ_π in
+The first request since the lag holds a snapshot: θ̃, μ̃, variances, shares, and the weights of samples in the
+regression. So do later ones where it was renewed; the others go on with the last one before them. It
+stands before the answers to the request, so the chain of rows proves the order. A certificate has K̃ = μ̃ᵀΦ_π in
 the place of μ̃: that is compared up to rounding, all the rest number by number.
 """
 
@@ -62,8 +63,9 @@ def require_batches(document: Node, asked: list[tuple[dict[str, Any], list[Told]
     if len(asked) < len(batches):
         raise Rejected("the proof has more batches than the study asked for since the lag")
     weighted, squared = np.zeros(shape), np.zeros(shape)
+    fixed: dict[str, Any] | None = None
     for batch, (request, answers) in zip(batches, asked, strict=False):
-        fixed = request["decided"].get("snapshot")
+        fixed = request["decided"].get("snapshot", fixed)
         if fixed is None:
             raise Rejected("the file of studies does not show what was fixed before a batch")
         planned, plan = batch.array("planned", "i", shape), request["pulls"]

@@ -1,9 +1,9 @@
 """Theorem UD, recomputed: what a policy loses along the best path is one number, in one unknown direction. Discounted.
 
 Fixed by the lag: Σ0, Γ0 > 0, a_L > 0, sizes s_m with shares q_m. Fixed before a batch (`bets`): T_k =
-f·J̃G⁻¹φ_k/ṽ_k, f ≤ 1 a factor of the batch (`caution`); and, from the counts n_k that were planned, q_k = n(Σn_kφ_kφ_kᵀ)⁻¹φ_k, used where the batch came in full. Sums over
-the samples: b = ΣTr, B = ΣT(φ - γφ_π(s'))ᵀ, N = Σf; m̃ᵀ = (1/n)Σ1{s'}qᵀ, Q_L = Σqqᵀ, n. With probability at least 1 -
-δ', at all times and for all policies,
+f·J̃G⁻¹φ_k/ṽ_k, f ≤ 1 a factor of the batch (`caution`); and, from the counts n_k that were planned, q_k =
+n(Σn_kφ_kφ_kᵀ)⁻¹φ_k, used where the batch came in full. Sums over the samples: b = ΣTr, B = ΣT(φ - γφ_π(s'))ᵀ, N =
+Σf; m̃ᵀ = (1/n)Σ1{s'}qᵀ, Q_L = Σqqᵀ, n. With probability at least 1 - δ', at all times and for all policies,
 
     uᵀξ^π ≤ uᵀξ̃ + |u|_Σt  for the one u = Σ occ_k c_k,   Σ occ_k (p_k - φ_kᵀm̃ᵀ)Z ≤ ½ span(Z) Σ occ_k w_k  for all Z,
 
@@ -165,7 +165,7 @@ def _gains(read: Proof, sigma: Floats) -> tuple[Floats, list[Floats]]:
     sizes: Floats | None = None
     costs: list[Floats] = []
     bold = np.zeros(len(SIZES))
-    for batch in read.batches:
+    for batch in read.bets:
         if not batch.usable:
             continue
         vectors, lengths = _vectors(batch, inverse)

@@ -11,20 +11,23 @@ J̃ᵀc_j, J̃ the response of π's values in the snapshot (`propagation`), riva
 
     τ_k = α·(yᵀG⁻¹φ_k/ṽ_k)/(yᵀG⁻¹y),        so that Σ_k w_k τ_k φ_k = α y/(yᵀG⁻¹y).
 
-The size α is fixed by the lag, but for a factor of the batch, at most 1, which the snapshot fixes: allocations change,
-and what was a moderate stake at the lag may be a bold one now. Then -Σ τη(ξ), over the batch, has a gradient that is
-nearly a multiple of c_j: what is left is the error of the snapshot's J̃. Centres are those of the snapshot, too: m_k(ξ) = r̃_k + g f_kᵀξ, with
-r̃_k = φ_kᵀθ̃ clipped to [0, 1] and f_k = K̃ᵀφ_k, K̃ = μ̃ᵀΦ_π, what the snapshot expects of φ(S',π(S')). As φᵀμ̃ᵀ1 =
-1, ζ(ξ) = r + gV_ξ(s') - m_k(ξ) does not see the level of V_ξ.
+The size α is fixed by the lag, but for a factor of the batch, at most 1, which the snapshot fixes: allocations
+change, and what was a moderate stake at the lag may be a bold one now. Then -Σ τη(ξ), over the batch, has a
+gradient that is nearly a multiple of c_j: what is left is the error of the snapshot's J̃. Centres are those of the
+snapshot, too: m_k(ξ) = r̃_k + g f_kᵀξ, with r̃_k = φ_kᵀθ̃ clipped to [0, 1] and f_k = K̃ᵀφ_k, K̃ = μ̃ᵀΦ_π, what the
+snapshot expects of φ(S',π(S')). As φᵀμ̃ᵀ1 = 1, ζ(ξ) = r + gV_ξ(s') - m_k(ξ) does not see the level of V_ξ.
 
-`Entry` keeps of a batch what a look needs: sums by pair and next state, never single samples.
+Several batches in a row may have the same snapshot: it is known before each of them. `Entry` keeps of these together
+what a look needs: sums by pair and next state, never single samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -37,6 +40,10 @@ from bestpolicy.stopping.lemmas.propagation import propagate
 
 _WORST_CONDITION = 1e9  # of the planned G of a batch; beyond it the batch is not bet on
 _CHUNK = 2**21  # stakes at a time
+_KEPT = 2_000_000  # numbers up to which directions of all rivals are kept
+_FULL = 0.1  # of next states that occurred, for a matrix with zeros to be faster
+EXACT = 40  # dimension up to which second moments of each pair are kept
+_MOMENTS = 4_000_000  # numbers up to which they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +71,11 @@ class Snapshot:
     shares: FloatArray
     counts: IntArray
     weights: FloatArray
+
+    def same(self, other: Snapshot) -> bool:
+        """Whether another one is this one, taken over for a batch with counts of its own."""
+        names = ("theta", "mu", "variances", "shares", "weights")
+        return all(getattr(self, name) is getattr(other, name) for name in names)
 
     def precision(self, sampled: FloatArray) -> FloatArray | None:
         """G⁻¹ (stages, d, d) for the features of the pairs (K, d); None if the plan does not determine it."""
@@ -158,9 +170,22 @@ class Bets:
         pulled = np.einsum("jhd,hde->jhe", directions, precision, optimize=True)
         self.spread = np.maximum(np.einsum("jhd,jhd->j", pulled, directions), 1e-300)
         self.factor = np.ones(len(rivals))
+        self._directions = pulled / self.spread[:, None, None] if pulled.size <= _KEPT else None
+        dimension = problem.dimension
+        self.with_moments = dimension <= EXACT and self.variances.size * dimension**2 <= _MOMENTS
+        self.centre = response.following(response.played).mean(axis=1, keepdims=True)
+
+    def soften(self, factor: FloatArray) -> None:
+        """Make all stakes of every rival smaller by a factor (J,), before anything is asked of them."""
+        self.factor = factor
+        if self._directions is not None:
+            self._directions = self._directions * factor[:, None, None]
 
     def directions(self, some: IntArray) -> FloatArray:
         """yᵀG⁻¹/(yᵀG⁻¹y) of some rivals, in order, times the factor, (n, stages, d)."""
+        if self._directions is not None:
+            chosen: FloatArray = self._directions if len(some) == len(self.rivals) else self._directions[some]
+            return chosen
         directions = self.response.directions(self.rivals.stage[some], self.rivals.differences[some])
         pulled = np.einsum("jhd,hde->jhe", directions, self.precision, optimize=True)
         scaled: FloatArray = pulled * (self.factor / self.spread)[some, None, None]
@@ -169,6 +194,14 @@ class Bets:
     def stakes(self, some: IntArray) -> FloatArray:
         """τ/α of some rivals, (n, stages, U); 0 where a pair has no share."""
         return np.where(self.shares > 0, (self.directions(some) @ self.sampled.T) / self.variances, 0.0)
+
+    @cached_property
+    def peaks(self) -> FloatArray:
+        """The largest |τ|/α of every rival, (J,)."""
+        found = np.empty(len(self.rivals))
+        for some in self.pieces():
+            found[some] = np.abs(self.stakes(some)).max(axis=(1, 2))
+        return found
 
     def pieces(self) -> Iterator[IntArray]:
         """All rivals, so few at a time that their stakes take little memory."""
@@ -198,7 +231,11 @@ class Bets:
 
 
 class Entry:
-    """A batch with the bets on it, for one policy.
+    """Batches with the bets on them, for one policy, that rest on one snapshot.
+
+    All that looks need of them are sums by pair. With x = φ(s',π(s')) - c, c the mean over all states (so that sums of
+    squares do not cancel), V' = xᵀξ and f' = f - c, ζ(ξ) = r - r̃ + g(x - f')ᵀξ, so Σζ(ξ)² and its gradient follow from
+    n, Σr, Σr², Σx, Σrx and Σxxᵀ; where the last would take too much room, ΣV'² and ΣV'x from counts of next states.
 
     Parameters
     ----------
@@ -210,30 +247,85 @@ class Entry:
     def __init__(self, bets: Bets, tally: Tally) -> None:
         self.bets, self.tally = bets, tally.at(tally.pairs[bets.used])
         self.weights = bets.snapshot.weights[:, bets.used]
-        self._row, self._next = np.divmod(self.tally.cells, self.tally.shape[2])
-        self._stage = self._row // max(1, self.tally.shape[1])
-        self._ahead = bets.response.following(bets.response.played)
+        _, pairs, states = self.tally.shape
+        self.row, self.next = np.divmod(self.tally.cells, states)
+        self.stage = self.row // max(1, pairs)
+        self.centre = bets.centre
+        self.means = bets.means - self.centre  # f'
+        self.first = self._summed(self.tally.counts)  # Σx
+        self.rewarded = self._summed(self.tally.rewards)  # Σrx
+        self.second = self._second_moments() if bets.with_moments else None  # Σxxᵀ
 
-    def _by_pair(self, values: FloatArray) -> FloatArray:
-        """Add up values of cells, (stages, U)."""
-        size = self.tally.shape[0] * self.tally.shape[1]
-        sums = np.bincount(self._row, weights=values, minlength=size).astype(np.float64, copy=False)
-        return sums.reshape(self.tally.shape[:2])
+    def joined(self, other: Entry) -> Entry:
+        """Return this and more of the same snapshot, as one."""
+        both: Entry = object.__new__(Entry)
+        both.__dict__.update(
+            bets=self.bets,
+            tally=self.tally + other.tally,
+            weights=self.weights,
+            centre=self.centre,
+            means=self.means,
+            first=self.first + other.first,
+            rewarded=self.rewarded + other.rewarded,
+            second=None if self.second is None or other.second is None else self.second + other.second,
+        )
+        both.row, both.next = np.divmod(both.tally.cells, both.tally.shape[2])
+        both.stage = both.row // max(1, both.tally.shape[1])
+        return both
+
+    @cached_property
+    def _ahead(self) -> FloatArray:
+        """x of every state, (stages, S, d)."""
+        ahead: FloatArray = self.bets.response.following(self.bets.response.played) - self.centre
+        return ahead
+
+    def _matrix(self, weights: FloatArray | IntArray) -> Any:
+        """Weights of cells as a matrix of pairs and next states; with zeros, if there are few of them."""
+        stages, pairs, states = self.tally.shape
+        place = (self.row, self.stage * states + self.next)
+        matrix = csr_array((weights, place), shape=(stages * pairs, stages * states))
+        return matrix.toarray() if matrix.nnz > _FULL * matrix.shape[0] * matrix.shape[1] else matrix
+
+    @cached_property
+    def counts(self) -> Any:
+        """Next states by pair, (stages·U, stages·S), a sparse or a full matrix."""
+        return self._matrix(self.tally.counts.astype(np.float64))
+
+    def by_pair(self, values: FloatArray) -> FloatArray:
+        """Σ of a function (stages, S, …) of the next state by pair, (stages, U, …)."""
+        stages, pairs, states = self.tally.shape
+        sums: FloatArray = self.counts @ values.reshape(stages * states, -1)
+        return sums.reshape(stages, pairs, *values.shape[2:])
 
     def _summed(self, weights: FloatArray | IntArray) -> FloatArray:
-        """Sum of φ(S',π(S')), weighted cell by cell, by pair, (stages, U, d)."""
+        """Sum of x, weighted cell by cell, by pair, (stages, U, d)."""
         stages, pairs, states = self.tally.shape
-        place = (self._row, self._stage * states + self._next)
-        kernel = csr_array((weights, place), shape=(stages * pairs, stages * states))
-        sums: FloatArray = kernel @ self._ahead.reshape(stages * states, -1)
+        sums: FloatArray = self._matrix(weights) @ self._ahead.reshape(stages * states, -1)
         return sums.reshape(stages, pairs, -1)
+
+    def _second_moments(self) -> FloatArray:
+        """Σxxᵀ by pair, (stages, U, d, d)."""
+        stages, pairs, _ = self.tally.shape
+        rows = self._ahead[self.stage, self.next]
+        rows *= np.sqrt(self.tally.counts)[:, None]
+        starts = np.searchsorted(self.row, np.arange(stages * pairs + 1))
+        found = np.zeros((stages * pairs, rows.shape[1], rows.shape[1]))
+        for place, (begin, end) in enumerate(pairwise(starts)):
+            if end > begin:
+                found[place] = rows[begin:end].T @ rows[begin:end]
+        return found.reshape(stages, pairs, *found.shape[1:])
 
     def following(self) -> FloatArray:
         """Sum of φ(S',π(S')) by pair, (stages, U, d)."""
-        return self._summed(self.tally.counts)
+        sums: FloatArray = self.first + self.tally.pulls[:, :, None] * self.centre
+        return sums
 
     def earned(self) -> tuple[FloatArray, FloatArray]:
         """-Σ τη(ξ)/α of every rival as a number (J,) and a functional of ξ (J, stages, d): a + bᵀξ."""
+        return self._earned
+
+    @cached_property
+    def _earned(self) -> tuple[FloatArray, FloatArray]:
         bets, problem = self.bets, self.bets.problem
         weighted = (bets.sampled[None] / bets.variances[:, :, None]).swapaxes(1, 2)  # φ/ṽ, (stages, d, U)
         rewards = np.einsum("hdk,hk->hd", weighted, self.tally.reward_sums)
@@ -241,46 +333,83 @@ class Entry:
         ahead = problem.continuation * (weighted @ self.following())
         directions = bets.directions(np.arange(len(bets.rivals)))
         staged = directions.swapaxes(0, 1)
-        functional = staged @ own  # (stages, J, d)
         if problem.horizon is None:
-            functional = functional - staged @ ahead
+            functional = staged @ (own - ahead)  # (stages, J, d)
         else:
+            functional = staged @ own
             functional[1:] -= staged[:-1] @ ahead[:-1]
         return -np.einsum("jhd,hd->j", directions, rewards), np.ascontiguousarray(functional.swapaxes(0, 1))
+
+    @cached_property
+    def absolute(self) -> FloatArray:
+        """A bound on Σ|τ|/α of every rival, (J, stages), by Cauchy and Schwarz: for rounding it will do."""
+        bets, pulls = self.bets, self.tally.pulls
+        form = second_moments(bets.sampled, pulls / bets.variances**2)
+        directions = bets.directions(np.arange(len(bets.rivals)))
+        squares = np.einsum("jhd,jhd->jh", np.einsum("jhd,hde->jhe", directions, form, optimize=True), directions)
+        found: FloatArray = np.sqrt(np.clip(squares, 0.0, None) * pulls.sum(axis=1)) * (1 + 1e-9)
+        return found
 
     def squares(self, values: FloatArray, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Σ ζ(ξ)² by pair, (stages, U), and its gradient in the ξ of the stage that follows, (stages, U, d).
 
         Given V_ξ (stages, S) and ξ (stages, d) of the stages that follow.
         """
-        tally, bets, gamma = self.tally, self.bets, self.bets.problem.continuation
-        level = np.einsum("hkd,hd->hk", bets.means, parameters).ravel()
-        centre = bets.rewards.ravel()[self._row]
-        moved = gamma * (values[self._stage, self._next] - level[self._row])
-        noise = tally.rewards + (moved - centre) * tally.counts  # Σζ of every cell
-        mixed = self._by_pair(moved * (tally.rewards - centre * tally.counts + noise))
-        plain = tally.squared_rewards - bets.rewards * (2 * tally.reward_sums - tally.pulls * bets.rewards)
-        gradient = self._summed(noise) - self._by_pair(noise)[:, :, None] * bets.means
-        return np.clip(plain + mixed, 0.0, None), 2 * gamma * gradient
+        return self.squared(values, parameters), self.slopes(values, parameters)
 
-    def drifts(self, root: FloatArray, room: FloatArray, power: int) -> FloatArray:
-        """Σ (‖(φ(S',π(S')) - f)ᵀA‖ + room)² by pair, (stages, U), for A (stages, d, n), room (stages,), a p-norm."""
-        ahead, means = self._ahead @ root, (self.bets.means @ root).reshape(-1, root.shape[2])
-        widths = lengths(ahead[self._stage, self._next] - means[self._row], power) + room[self._stage]
-        return self._by_pair(self.tally.counts * widths**2)
+    def _moved(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """ΣV' by pair, and f'ᵀξ, (stages, U) each."""
+        return tuple(np.einsum("hkd,hd->hk", rows, parameters) for rows in (self.first, self.means))
+
+    def squared(self, values: FloatArray, parameters: FloatArray) -> FloatArray:
+        """Σ ζ(ξ)² by pair, (stages, U)."""
+        tally, reward, gamma = self.tally, self.bets.rewards, self.bets.problem.continuation
+        level = np.einsum("hd,hd->h", self.centre[:, 0], parameters)[:, None]
+        ahead, own = self._moved(parameters)
+        if self.second is not None:
+            twice = np.einsum("hkde,hd,he->hk", self.second, parameters, parameters, optimize=True)
+        else:
+            twice = self.by_pair((values - level) ** 2)
+        plain = tally.squared_rewards - reward * (2 * tally.reward_sums - tally.pulls * reward)
+        earned = np.einsum("hkd,hd->hk", self.rewarded, parameters)
+        mixed = earned - tally.reward_sums * own - reward * (ahead - tally.pulls * own)
+        found: FloatArray = plain + 2 * gamma * mixed + gamma**2 * (twice - own * (2 * ahead - tally.pulls * own))
+        return np.clip(found, 0.0, None)
+
+    def slopes(self, values: FloatArray, parameters: FloatArray) -> FloatArray:
+        """The gradient of Σ ζ(ξ)² in the ξ of the stage that follows, (stages, U, d)."""
+        tally, reward, gamma = self.tally, self.bets.rewards, self.bets.problem.continuation
+        level = np.einsum("hd,hd->h", self.centre[:, 0], parameters)[:, None]
+        ahead, own = self._moved(parameters)
+        if self.second is not None:
+            twice = np.einsum("hkde,he->hkd", self.second, parameters, optimize=True)
+        else:
+            twice = self.by_pair((values - level)[:, :, None] * self._ahead)
+        noise = tally.reward_sums - reward * tally.pulls + gamma * (ahead - tally.pulls * own)  # Σζ
+        gradient = self.rewarded + gamma * twice - (reward + gamma * own)[:, :, None] * self.first
+        found: FloatArray = 2 * gamma * (gradient - noise[:, :, None] * self.means)
+        return found
 
     def moments(self) -> FloatArray:
-        """Σ (φ(S',π(S')) - f)(…)ᵀ by pair, (stages, U, d, d)."""
-        stages, pairs, _ = self.tally.shape
-        dimension = self._ahead.shape[2]
-        rows = self._ahead[self._stage, self._next] - self.bets.means.reshape(-1, dimension)[self._row]
-        rows *= np.sqrt(self.tally.counts)[:, None]
-        starts = np.searchsorted(self._row, np.arange(stages * pairs + 1))
-        found = np.zeros((stages * pairs, dimension, dimension))
-        for place, (begin, end) in enumerate(pairwise(starts)):
-            if end > begin:
-                found[place] = rows[begin:end].T @ rows[begin:end]
-        return found.reshape(stages, pairs, dimension, dimension)
+        """Σ (x - f')(x - f')ᵀ by pair, (stages, U, d, d)."""
+        second = self._second_moments() if self.second is None else self.second
+        mixed = self.first[:, :, :, None] * self.means[:, :, None, :]
+        own = self.tally.pulls[:, :, None, None] * (self.means[:, :, :, None] * self.means[:, :, None, :])
+        found: FloatArray = second - mixed - mixed.swapaxes(2, 3) + own
+        return found
+
+
+def entered(entries: list[Entry], bets: Callable[[], Bets], snapshot: Snapshot, tally: Tally) -> Entry | None:
+    """Put a batch to those before it, with them if the snapshot is still theirs; None if there are no bets on it."""
+    if entries and entries[-1].bets.snapshot.same(snapshot):
+        entry = Entry(entries[-1].bets, tally)
+        entries[-1] = entries[-1].joined(entry)
+        return entry
+    new = bets()
+    if not new.possible or not len(new.rivals):
+        return None
+    entries.append(Entry(new, tally))
+    return entries[-1]
 
 
 def lengths(vectors: FloatArray, power: int) -> FloatArray:

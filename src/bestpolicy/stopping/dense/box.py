@@ -22,7 +22,9 @@ s|aᵀb_i|R_i < 1 with these no bet was set to 0. ∎
 **In use.** Given a set C that holds ξ^π (Theorem P's, or what this lemma has said before: all on the same events),
 ranges R̄ and Σζ(ξ)² ≤ (√Σζ(ξ̂)² + √drift)² by batch and pair follow (`nuisance`), and Lemma N gives |a_iᵀS| ≤
 h_i: a box of S, and so a parallelepiped of ξ^π. Then vᵀξ^π is known up to ‖vᵀB‖₁, B = JG⁻¹A⁻ᵀdiag(h), A with the
-columns a_i. What has become smaller makes the next round's box smaller.
+columns a_i. What has become smaller makes the next round's box smaller. ψ(x) = 1/2 + x/3 + x²/4 + x³/5 + Σ_{n≥4}
+xⁿ/(n+2) ≤ … + x⁴/(6(1 - x̄)) for x ≤ x̄ < 1: as |aᵀφ_k| is the same in all batches, powers of it times sums by pair say
+what all batches together cost.
 
 **The least functional.** min {ℓᵀz: |z_i| ≤ 1, yᵀz ≥ t} = max over μ ≥ 0 of μt - ‖ℓ - μy‖₁ (duality of linear
 programmes; each μ gives a lower bound: ℓᵀz ≥ ℓᵀz - μ(yᵀz - t) ≥ μt - ‖ℓ - μy‖₁). The right side is concave, piecewise
@@ -42,8 +44,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy.stopping.lemmas.betting import psi
+from bestpolicy._numerics.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from bestpolicy.stopping.dense.nuisance import Spread, Surroundings
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 BOLDEST = 0.9  # of |τ|R̄
 LARGEST = 400  # stages·d up to which there is a box
 _ROOM = 1e-12  # relative, for the rounding of sums of positive numbers
+_SERIES = (1 / 2, 1 / 3, 1 / 4, 1 / 5)  # of ψ
 _KINKS = 64  # that are looked at
 _LARGEST_GROWTH = 1.05  # for rounding; beyond it there is no box
 
@@ -73,17 +75,30 @@ class Frame:
     def half_widths(self, spreads: list[Spread], failure: float) -> FloatArray:
         """h, (stages, d): what |aᵀS| is at most; inf where every size is too bold."""
         nats = log(2 * self.sizes.size / failure)
-        costs = np.zeros(self.sizes.shape)
+        first = spreads[0].entry.tally
+        pairs = np.unique(np.concatenate([spread.entry.tally.pairs for spread in spreads]))
+        sampled = np.empty((len(pairs), self.vectors.shape[1]))
+        reach, sums = np.zeros((first.shape[0], len(pairs))), np.zeros((len(_SERIES) + 1, first.shape[0], len(pairs)))
         for spread in spreads:
             entry = spread.entry
-            stakes = np.abs(entry.bets.sampled @ self.vectors) / entry.weights[:, :, None]  # |aᵀb|, (stages, U, d)
-            reach = np.where(entry.tally.pulls > 0, np.maximum(spread.up, spread.down), 0.0)[:, :, None] * stakes
-            squares = (np.sqrt(spread.squares) + np.sqrt(spread.drifts)) ** 2
-            for place, size in enumerate(self.sizes):
-                bold = size[:, None, :] * reach
-                inside = np.minimum(bold, BOLDEST)
-                costs[place] += np.einsum("hkd,hk->hd", psi(inside) * stakes**2, squares, optimize=True)
-                costs[place][bold.max(axis=1) >= BOLDEST] = inf
+            place = np.searchsorted(pairs, entry.tally.pairs)
+            sampled[place] = entry.bets.sampled
+            own = np.where(entry.tally.pulls > 0, np.maximum(spread.up, spread.down), 0.0) / entry.weights
+            reach[:, place] = np.maximum(reach[:, place], own)
+            squares = (np.sqrt(spread.squares) + np.sqrt(spread.drifts)) ** 2 / entry.weights**2
+            for total in sums:  # Σζ²(R/u)ⁿ/u², n = 0, 1, …
+                total[:, place] += squares
+                squares = squares * own
+        along = np.abs(sampled @ self.vectors)  # |aᵀφ|, (stages, K, d)
+        bold = self.sizes * (along * reach[:, :, None]).max(axis=1)
+        inside = np.minimum(bold, BOLDEST)
+        factors = [*(self.sizes**power * term for power, term in enumerate(_SERIES)), self.sizes ** len(_SERIES)]
+        factors[-1] = factors[-1] / ((len(_SERIES) + 2) * (1 - inside))
+        costs, power = np.zeros(self.sizes.shape), along**2
+        for factor, total in zip(factors, sums, strict=True):
+            costs += factor * (total[:, None, :] @ power)[:, 0]
+            power *= along
+        costs = np.where(bold < BOLDEST, costs, inf)
         widths: FloatArray = (nats / self.sizes + self.sizes * costs).min(axis=0) * (1 + _ROOM)
         return widths
 
@@ -141,7 +156,14 @@ class LeastInBox:
         self.norms *= 1 + _ROOM
         self.width = np.abs(directions).sum(axis=1) * (1 + _ROOM)
 
-    def over(self, start: FloatArray) -> FloatArray:
-        """For t (n,); +inf where no z has yᵀz ≥ t."""
-        bound: FloatArray = (self.slopes * start[:, None] - self.norms).max(axis=1)
-        return np.where(start > self.width, inf, bound)
+    def over(self, start: FloatArray, some: IntArray | slice = slice(None)) -> FloatArray:
+        """For t (n,), of some of them; +inf where no z has yᵀz ≥ t."""
+        bound: FloatArray = (self.slopes[some] * start[:, None] - self.norms[some]).max(axis=1)
+        return np.where(start > self.width[some], inf, bound)
+
+    def with_more(self, other: LeastInBox) -> LeastInBox:
+        """Return these and then those of another one."""
+        both: LeastInBox = object.__new__(LeastInBox)
+        for name, mine in vars(self).items():
+            setattr(both, name, np.concatenate([mine, getattr(other, name)]))
+        return both

@@ -8,16 +8,26 @@ C = {ξ̂ + Jx: xᵀM⁻¹x ≤ 1}, at all times at once, and Lemma N (`box`) to
   ξ̂ says; hence ranges of R + gV^π(S') around its centre, over *all* states, seen or not;
 - Σζ(ξ)², a quadratic function of ξ, is its value at ξ̂ plus its gradient times Jx plus what is quadratic in x; the
   last is at most λ_max(M^½ S M^½), S = g²Σ(φ_π(S') - f)(φ_π(S') - f)ᵀ by pair, and the sum of squared widths at the
-  states that were seen, by the ellipsoid (its trace, where the dimension is large) or by the box."""
+  states that were seen, by the ellipsoid (its trace, where the dimension is large) or by the box.
+
+**Quickly.** Let c be the mean of φ(s,π(s)) over the states, x = φ(S',π(S')) - c, f' = f - c. The sum of squared widths
+by the ellipsoid is Σ‖xᵀA‖² - 2f'ᵀAAᵀΣx + n‖f'ᵀA‖²: sums that a batch has, and one product. That of the box is at most
+(√Σ‖xᵀB‖₁² + √n‖f'ᵀB‖₁)² (Minkowski's inequality), which takes the place of a sum over pairs and states where that is
+long. So does λ_max ≤ t/d + √((d-1)/d)√(q - t²/d) with t and q the traces of the matrix and of its square (Wolkowicz and
+Styan 1980; `next_states`) where there would be many eigenvalues to find. What rounding adds to each width, w, adds to
+the root of a sum of n squares at most w√n."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray
-from bestpolicy.stopping.dense.bets import Entry, lengths
+from bestpolicy._numerics.reproducible import EPS
+from bestpolicy.problem import Problem
+from bestpolicy.stopping.dense.bets import EXACT, Entry, lengths
 from bestpolicy.stopping.dense.box import Box, Frame
 from bestpolicy.stopping.evidence import Evidence, Model, fit
 from bestpolicy.stopping.lemmas.propagation import Propagation, propagate
@@ -25,11 +35,75 @@ from bestpolicy.stopping.rounding import Rounding
 from bestpolicy.stopping.tight import Refinement, Split, TightTest
 
 SPLIT = Split(0.1, 0.75, 0.15, 0.0)  # of Theorem P's part of δ, for its events
-EXACT = 40  # dimension up to which largest eigenvalues are computed
 _ROOM = 1e-9  # relative room for what rounding does to quadratic forms
 LEAST_REACH = 0.05
 _ROUNDS, _SAME = 4, 0.9  # of boxes; a round that leaves as much gains less than it costs
 _TOGETHER = 200_000  # numbers up to which all differences of states and pairs are formed
+_FEW = 1_000_000  # d³ times pairs up to which largest eigenvalues are computed
+_REFINEMENTS, _FEWER = 6, 3  # rounds of Theorem P, and where each takes long
+_LARGE = 1_000_000  # of pairs times squared dimension, from which on that is so
+
+
+class Measure:
+    """Widths of vᵀξ of the stage that follows, p-norms ‖vᵀA‖, for v that lead to states and to centres.
+
+    Parameters
+    ----------
+    propagation : Propagation
+    root : array (stages, d, n)
+        A.
+    power : {1, 2}
+    """
+
+    def __init__(self, propagation: Propagation, root: FloatArray, power: int) -> None:
+        self.root, self.power = root, power
+        ahead = propagation.following(propagation.played)
+        self.centre = ahead.mean(axis=1, keepdims=True)
+        self.ahead = ahead - self.centre
+        self.values = propagation.following(propagation.values)
+        self.states = self.ahead @ root
+        self.widths = lengths(self.states, power)  # ‖xᵀA‖
+        self.high, self.low = (self.values + self.widths).max(axis=1), (self.values - self.widths).min(axis=1)
+        self.form = root @ root.swapaxes(1, 2)
+        # By what quadratic forms may be off, relative to the lengths of what goes into them.
+        states, dimension = propagation.problem.states, propagation.problem.dimension
+        unit = (states + 8 * dimension + min(dimension, EXACT) ** 2 + 32) * EPS
+        self.error = unit * np.trace(self.form, axis1=1, axis2=2)[:, None]
+        self.longest = lengths(self.ahead, 2).max(axis=1)[:, None]
+
+    def seen(self, entry: Entry, middle: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """How far V(s) may lie above and below its centre, over all states, and √Σwidth² at those that were seen.
+
+        Given what ξ̂ says of the centres, (stages, U); arrays of that shape.
+        """
+        few = self.states.shape[1] * entry.means.shape[1] * self.root.size <= _TOGETHER * self.root.shape[1]
+        if self.power == 1 or few:
+            pairs = entry.means @ self.root
+            own = lengths(pairs, self.power)
+        else:
+            mixed = entry.means @ self.form
+            length = lengths(entry.means, 2)
+            own = np.einsum("hkd,hkd->hk", mixed, entry.means) + self.error * length**2
+            own = np.sqrt(np.clip(own, 0.0, None))
+        pulls = entry.tally.pulls
+        if few:
+            every = lengths(pairs[:, :, None, :] - self.states[:, None, :, :], self.power)
+            apart = self.values[:, None, :] - middle[:, :, None]
+            rise, fall = (every + apart).max(axis=2), (every - apart).max(axis=2)
+            stages, count, states = every.shape
+            flat = every.reshape(stages * count, states)[entry.row, entry.next] ** 2 * entry.tally.counts
+            sums = np.bincount(entry.row, weights=flat, minlength=stages * count).reshape(stages, count)
+            return rise, fall, np.sqrt(sums)
+        rise, fall = self.high[:, None] - middle + own, middle + own - self.low[:, None]
+        if self.power == 1:
+            return rise, fall, np.sqrt(entry.by_pair(self.widths**2)) + np.sqrt(pulls) * own
+        if entry.second is not None:
+            ahead = np.einsum("hkde,hde->hk", entry.second, self.form)
+        else:
+            ahead = entry.by_pair(self.widths**2)
+        sums = ahead - 2 * np.einsum("hkd,hkd->hk", mixed, entry.first) + pulls * own**2
+        room = self.error * pulls * (self.longest + length) ** 2
+        return rise, fall, np.sqrt(np.clip(sums, 0.0, None) + room)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +125,8 @@ class Surroundings:
         A with ‖vᵀA‖ the width of vᵀξ at the stage that follows, in the smallest of the ellipsoids.
     box : Box, optional
         Where ξ^π lies, too.
+    measures : tuple of Measure
+        Widths by the ellipsoid, and by the box if there is one.
     """
 
     model: Model
@@ -59,11 +135,15 @@ class Surroundings:
     rounding: Rounding
     gaps: FloatArray
     root: FloatArray
+    measures: tuple[Measure, ...]
     box: Box | None = None
 
     @classmethod
-    def of(cls, test: TightTest, fresh: Evidence) -> Surroundings | None:
-        """Look at the samples since the lag; None where they do not yet determine anything."""
+    def of(cls, test: TightTest, fresh: Evidence, entries: Sequence[Entry] = ()) -> Surroundings | None:
+        """Look at the samples since the lag; None where they do not yet determine anything.
+
+        If `entries` are given, they are all these samples, and have second moments of the next states.
+        """
         problem, policy = test.problem, test.policy
         assert policy is not None
         model = fit(problem, fresh)
@@ -71,12 +151,15 @@ class Surroundings:
         if model is None or propagation is None:
             return None
         refinement = Refinement(test, fresh, model, None, propagation)
-        found = refinement.verdict().metrics
+        if entries:
+            refinement.covariances = _covariances(entries, propagation, len(fresh.tally.pairs))
+        found = refinement.ellipsoids(_FEWER if is_large(problem, len(model.sampled)) else _REFINEMENTS)
         if not len(found):
             return None
         metrics = refinement.rounding.dominating(found)
         root = _smallest_root(propagation, metrics)
-        return cls(model, propagation, metrics, refinement.rounding, refinement.gaps, root)
+        measures = (Measure(propagation, root, 2),)
+        return cls(model, propagation, metrics, refinement.rounding, refinement.gaps, root, measures)
 
     def widths(self, columns: FloatArray) -> FloatArray:
         """How large functionals of x may be by the ellipsoids, (stages, n), for columns (stages, d, n)."""
@@ -94,11 +177,17 @@ class Surroundings:
             if box is None:
                 break
             before = sum(float(spread.drifts.sum()) for spread in spreads)
-            around = replace(around, box=box)
-            spreads = [Spread.of(entry, around) for entry in entries]
+            measures = (*self.measures, Measure(self.propagation, box.root, 1))
+            around = replace(around, box=box, measures=measures)
+            spreads = [Spread.of(spread.entry, around, spread) for spread in spreads]
             if sum(float(spread.drifts.sum()) for spread in spreads) > _SAME * before:
                 break
         return around, spreads
+
+
+def is_large(problem: Problem, pairs: int) -> bool:
+    """Whether looks take so long that they do without what helps a little only."""
+    return problem.stages * pairs * problem.dimension**2 > _LARGE
 
 
 def _smallest_root(propagation: Propagation, metrics: FloatArray) -> FloatArray:
@@ -112,15 +201,36 @@ def _smallest_root(propagation: Propagation, metrics: FloatArray) -> FloatArray:
     return propagation.following(propagation.moved(root))
 
 
+def _covariances(entries: Sequence[Entry], propagation: Propagation, pairs: int) -> tuple[FloatArray, FloatArray]:
+    """Covariances of ψ(S') of every pair, (stages, K, d, d), and what rounding errors are relative to."""
+    first = entries[0].bets
+    stages, dimension = first.means.shape[0], first.means.shape[2]
+    pulls, sums = np.zeros((stages, pairs)), np.zeros((stages, pairs, dimension))
+    second = np.zeros((stages, pairs, dimension, dimension))
+    for entry in entries:
+        assert entry.second is not None
+        used = entry.bets.used
+        pulls[:, used] += entry.tally.pulls
+        sums[:, used] += entry.first
+        second[:, used] += entry.second
+    number = np.maximum(pulls, 1)[:, :, None]
+    means = sums / number
+    second /= number[:, :, :, None]
+    second -= means[:, :, :, None] * means[:, :, None, :]
+    found, growth = propagation.as_directions(second)
+    ahead = propagation.following(propagation.played) - first.centre
+    return found, growth * (ahead**2).sum(axis=2).max(axis=1)
+
+
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """What is known of ζ in one batch: arrays (stages, U), but for slopes (stages, U, d).
+    """What is known of ζ in one batch: arrays (stages, U).
 
     Attributes
     ----------
     entry : Entry
-    squares, slopes : arrays
-        Σζ(ξ̂)² and its gradient in the ξ of the stage that follows.
+    squares : array
+        Σζ(ξ̂)².
     up, down : arrays
         Ranges of ζ(ξ^π).
     drifts : array
@@ -129,57 +239,46 @@ class Spread:
 
     entry: Entry
     squares: FloatArray
-    slopes: FloatArray
     up: FloatArray
     down: FloatArray
     drifts: FloatArray
 
     @classmethod
-    def of(cls, entry: Entry, around: Surroundings) -> Spread:
-        """Evaluate a batch."""
+    def of(cls, entry: Entry, around: Surroundings, before: Spread | None = None) -> Spread:
+        """Evaluate a batch; what was known `before` the last box holds as well, and the rest is as it was."""
         propagation, bets = around.propagation, entry.bets
-        values, parameters = propagation.following(propagation.values), propagation.following(propagation.parameters)
-        room = 2 * propagation.following(around.rounding.values)
+        parameters = propagation.following(propagation.parameters)
+        room = 2 * propagation.following(around.rounding.values)[:, None]
         middle = np.einsum("hkd,hd->hk", bets.means, parameters)
-        ahead = propagation.following(propagation.played)
-        far = [_farthest(ahead, bets.means, values, middle, around.root, 2)]
-        drifts = entry.drifts(around.root, room, 2)
-        if around.box is not None:
-            far.append(_farthest(ahead, bets.means, values, middle, around.box.root, 1))
-            drifts = np.minimum(drifts, entry.drifts(around.box.root, room, 1))
-        rise, fall = (np.minimum.reduce(each) + room[:, None] for each in zip(*far, strict=True))
-        up, down = bets.reach(rise * (1 + _ROOM), fall * (1 + _ROOM))
-        squares, slopes = entry.squares(values, parameters)
-        gamma = bets.problem.continuation
-        length = 1 + gamma * (rise + fall)
-        squares = squares + entry.tally.pulls * length**2 * 1e-13
-        drifts = gamma**2 * drifts * (1 + _ROOM)
-        return cls(entry, squares, slopes, np.maximum(up, LEAST_REACH), np.maximum(down, LEAST_REACH), drifts)
-
-
-def _farthest(
-    ahead: FloatArray, means: FloatArray, values: FloatArray, middle: FloatArray, root: FloatArray, power: int
-) -> tuple[FloatArray, FloatArray]:
-    """Bounds on V^π(s) - f_kᵀξ^π and its negative, over all states s, (stages, U) each; widths are p-norms."""
-    centre = ahead.mean(axis=1, keepdims=True)
-    states, pairs = (ahead - centre) @ root, (means - centre) @ root
-    if states.shape[1] * pairs.size > _TOGETHER:  # the triangle inequality through the centre
-        width, other = lengths(states, power), lengths(pairs, power)
-        high, low = (values + width).max(axis=1)[:, None], (values - width).min(axis=1)[:, None]
-        return high - middle + other, middle + other - low
-    widths = lengths(pairs[:, :, None, :] - states[:, None, :, :], power)
-    apart = values[:, None, :] - middle[:, :, None]
-    return (widths + apart).max(axis=2), (widths - apart).max(axis=2)
+        gamma, pulls = bets.problem.continuation, entry.tally.pulls
+        measures = around.measures if before is None else around.measures[1:]
+        found = [measure.seen(entry, middle) for measure in measures]
+        rise, fall, roots = (np.minimum.reduce(each) for each in zip(*found, strict=True))
+        rise, fall = rise + room, fall + room
+        up, down = (np.maximum(each, LEAST_REACH) for each in bets.reach(rise * (1 + _ROOM), fall * (1 + _ROOM)))
+        drifts = gamma**2 * (roots + np.sqrt(pulls) * room) ** 2 * (1 + _ROOM)
+        if before is not None:
+            up, down = np.minimum(up, before.up), np.minimum(down, before.down)
+            return cls(entry, before.squares, up, down, np.minimum(drifts, before.drifts))
+        squares = entry.squared(propagation.following(propagation.values), parameters)
+        unit = max(1e-13, 2 * (bets.problem.states + 32) * EPS)
+        squares = squares + pulls * (1 + gamma * (rise + fall)) ** 2 * unit
+        return cls(entry, squares, up, down, drifts)
 
 
 def largest_drifts(moments: FloatArray, around: Surroundings, continuation: float) -> FloatArray:
-    """g²·λ_max(AᵀSA) of moments S (stages, K, d, d), (stages, K)."""
-    root = around.root[:, None]
+    """g²·λ_max(AᵀSA) of moments S (stages, K, d, d), or a bound on it, (stages, K)."""
+    root, dimension = around.root[:, None], moments.shape[-1]
     shapes = root.swapaxes(2, 3) @ moments @ root
     traces = np.trace(shapes, axis1=2, axis2=3)
-    largest = np.clip(np.linalg.eigvalsh(shapes)[..., -1], 0.0, None) + 1e-11 * traces
+    if traces.size * dimension**3 <= _FEW:
+        largest = np.clip(np.linalg.eigvalsh(shapes)[..., -1], 0.0, None) + 1e-11 * traces
+    else:
+        rest = np.clip(np.einsum("hkde,hkde->hk", shapes, shapes) - traces**2 / dimension, 0.0, None)
+        rest = np.sqrt((rest + 1e-12 * traces**2) * (dimension - 1) / dimension)
+        largest = np.minimum(traces / dimension + rest, traces) * (1 + _ROOM)
     drifts: FloatArray = continuation**2 * largest
     return drifts
 
 
-__all__ = ["EXACT", "SPLIT", "Spread", "Surroundings", "largest_drifts"]
+__all__ = ["EXACT", "SPLIT", "Measure", "Spread", "Surroundings", "is_large", "largest_drifts"]

@@ -23,6 +23,11 @@ most Σ o_k(length of the rest of y_k). If d ≤ 4 the fourth coordinate takes t
 widths of a path add up as vectors do. Some directions are 8 % longer than they need to be, so the better of both nets
 counts. Where the fourth coordinates of all e_k are ≥ 0 points with a negative one are not needed: the points are
 symmetric, and reflected ones give larger gains, to which larger bounds belong.
+
+**Ties.** The basis are eigenvectors, those of the three largest eigenvalues first. Whoever computes them again finds
+the same ones but where eigenvalues are (nearly) equal. If the third is close to the fourth, there is no second net. If
+two of the first three are close, points are taken √8/φ² times as far away: the hull of these holds a ball with all
+points of the net turned in any way, and as bounds are convex in the points what others find is not larger.
 """
 
 from __future__ import annotations
@@ -37,7 +42,11 @@ from bestpolicy.problem import Problem
 
 _GOLDEN = (1 + sqrt(5)) / 2
 _IMPROVEMENTS = 12
+_TIED = 0.02  # eigenvalues that are closer than that, relatively, might be in another order for somebody else
+_GROWTH = sqrt(8) / _GOLDEN**2  # of the points: then they hold all points of the same net in any position
 _ENTRIES = 1_000_000  # of points, states and actions, up to which there is a net
+_NEARER = 1.4  # times what is enough: within that a net is tried that takes long
+_WORK = 300_000_000  # products of numbers after which planning ends
 
 
 def _vertices() -> FloatArray:
@@ -78,26 +87,35 @@ def path_bound(
     law, widths : arrays (S, d), (S, A)
         m̃ and w.
     enough : float
-        If the first net is within this, or at more than twice this, the second is not looked at.
+        If the first net is within this, or at more than twice this (less where it takes long), the second is not
+        looked at.
     """
     values, vectors = np.linalg.eigh(form)
     rows = differences @ (vectors * np.sqrt(np.clip(values, 0.0, None)))  # y, up to a rotation
     lengths = np.sqrt((rows**2).sum(axis=1)) * (1 + 1e-9)
-    simple = largest_gain(problem, _gains(problem, place, (centre + lengths)[None]), law, widths)
-    if not enough < simple <= 2 * enough or len(VERTICES) * problem.mask.size > _ENTRIES:
+    planning = Planning(problem, law, widths)
+    simple = planning.largest(_gains(problem, place, (centre + lengths)[None]))
+    # What one step for all points takes says how near the first net has to be for the second to be worth it.
+    step = len(VERTICES) * problem.states * problem.dimension**2
+    near = enough * (2.0 if step <= _WORK / 10 else _NEARER if step <= 10 * _WORK else 1.0)
+    if not enough < simple <= near or len(VERTICES) * problem.mask.size > _ENTRIES:
         return simple
     points, reduced = VERTICES, np.zeros((len(rows), 4))
     if rows.shape[1] <= 4:
         reduced[:, : rows.shape[1]] = rows
     else:
         weights = np.maximum(centre + lengths, 0.0) / np.maximum(lengths, 1e-300)
-        _, basis = np.linalg.eigh((rows.T * weights) @ rows)
+        sizes, basis = np.linalg.eigh((rows.T * weights) @ rows)
+        largest = sizes[::-1]
+        apart = largest[:3] > (1 + _TIED) * largest[1:4]
+        if not apart[2]:
+            return simple
         turned = rows @ basis[:, ::-1]
         reduced[:, :3] = turned[:, :3]
         reduced[:, 3] = np.sqrt((turned[:, 3:] ** 2).sum(axis=1))
-        points = points[points[:, 3] >= 0]
+        points = points[points[:, 3] >= 0] * (1.0 if apart[:2].all() else _GROWTH)
     gains = _gains(problem, place, centre + (points @ reduced.T) + 1e-9 * lengths)
-    return min(simple, largest_gain(problem, gains, law, widths))
+    return min(simple, planning.largest(gains, enough))
 
 
 def _gains(problem: Problem, place: tuple[IntArray, IntArray], rivals: FloatArray) -> FloatArray:
@@ -107,33 +125,67 @@ def _gains(problem: Problem, place: tuple[IntArray, IntArray], rivals: FloatArra
     return table
 
 
-def largest_gain(problem: Problem, gains: FloatArray, law: FloatArray, widths: FloatArray) -> float:
-    """The largest over tables of gains (I, S, A) of the least max Z + res/(1-g) that planning finds; not below 0."""
-    gains = gains[gains.max(axis=(1, 2)) > 0]
-    if not len(gains):
-        return 0.0
-    gamma, states, number = problem.continuation, np.arange(problem.states), np.arange(len(gains))
-    values, best = np.zeros(gains.shape[:2]), np.full(len(gains), inf)
-    limit = float(problem.value_limits[0])
-    features, link = problem.features, np.eye(problem.dimension)
-    flat = features.reshape(-1, problem.dimension)
-    for _ in range(_IMPROVEMENTS):
-        high, low = values.max(axis=1), values.min(axis=1)
-        middle, half = (high + low) / 2, (high - low) / 2
-        ahead = (((values - middle[:, None]) @ law) @ flat.T).reshape(gains.shape) + middle[:, None, None]
-        backed_up = gains + gamma * (ahead + widths * half[:, None, None])
-        residual = (backed_up - values[:, :, None]).max(axis=(1, 2)) + 1e-12 * limit
-        best = np.minimum(best, high + residual / (1 - gamma))
-        actions = backed_up.argmax(axis=2)
-        chosen = features[states, actions]  # (I, S, d)
-        fixed = gains[number[:, None], states, actions] + gamma * widths[states, actions] * half[:, None]
-        try:
-            linked = np.linalg.solve(link - gamma * (law.T @ chosen), (fixed @ law)[:, :, None])
-        except np.linalg.LinAlgError:
-            break
-        improved = fixed + gamma * (chosen @ linked)[:, :, 0]
-        usable = np.isfinite(improved).all(axis=1) & (np.abs(improved).max(axis=1) <= 10 * limit)
-        if not usable.any() or np.abs(improved - values)[usable].max() <= 1e-9 * limit:
-            break
-        values = np.where(usable[:, None], improved, values)
-    return max(float(best.max()), 0.0) * (1 + 1e-9)
+def largest_gain(
+    problem: Problem, gains: FloatArray, law: FloatArray, widths: FloatArray, enough: float = 0.0
+) -> float:
+    """The largest over tables of gains (I, S, A) of the least max Z + res/(1-g) that planning finds; not below 0.
+
+    Tables for which that is not more than `enough` are not looked at any further.
+    """
+    return Planning(problem, law, widths).largest(gains, enough)
+
+
+class Planning:
+    """Functions Z for a kernel that is known up to widths; those of the last tables of gains are where the next begin.
+
+    Parameters
+    ----------
+    problem : Problem
+    law, widths : arrays (S, d), (S, A)
+    """
+
+    def __init__(self, problem: Problem, law: FloatArray, widths: FloatArray) -> None:
+        self.problem, self.law, self.widths = problem, law, widths
+        self.values = np.zeros((1, problem.states))
+
+    def largest(self, gains: FloatArray, enough: float = 0.0) -> float:
+        """See `largest_gain`."""
+        problem, law, widths = self.problem, self.law, self.widths
+        gains = gains[gains.max(axis=(1, 2)) > 0]
+        if not len(gains):
+            return 0.0
+        gamma, states = problem.continuation, np.arange(problem.states)
+        limit = float(problem.value_limits[0])
+        features, link = problem.features, np.eye(problem.dimension)
+        flat = features.reshape(-1, problem.dimension)
+        values = np.repeat(self.values, len(gains), axis=0) if len(self.values) == 1 else np.zeros(gains.shape[:2])
+        best, left = np.full(len(gains), inf), np.arange(len(gains))
+        done = 0
+        for _ in range(_IMPROVEMENTS):
+            high, low = values.max(axis=1), values.min(axis=1)
+            middle, half = (high + low) / 2, (high - low) / 2
+            ahead = (((values - middle[:, None]) @ law) @ flat.T).reshape(-1, *widths.shape) + middle[:, None, None]
+            backed_up = gains[left] + gamma * (ahead + widths * half[:, None, None])
+            residual = (backed_up - values[:, :, None]).max(axis=(1, 2)) + 1e-12 * limit
+            best[left] = np.minimum(best[left], high + residual / (1 - gamma))
+            go_on = best[left] > enough
+            work = int(go_on.sum()) * problem.states * problem.dimension**2
+            if not work or (done and done + work > _WORK):
+                break
+            done += work
+            left, values, half, backed_up = left[go_on], values[go_on], half[go_on], backed_up[go_on]
+            actions = backed_up.argmax(axis=2)
+            chosen = features[states, actions]  # (I, S, d)
+            fixed = gains[left[:, None], states, actions] + gamma * widths[states, actions] * half[:, None]
+            try:
+                linked = np.linalg.solve(link - gamma * (law.T @ chosen), (fixed @ law)[:, :, None])
+            except np.linalg.LinAlgError:
+                break
+            improved = fixed + gamma * (chosen @ linked)[:, :, 0]
+            usable = np.isfinite(improved).all(axis=1) & (np.abs(improved).max(axis=1) <= 10 * limit)
+            if not usable.any() or np.abs(improved - values)[usable].max() <= 1e-9 * limit:
+                break
+            values = np.where(usable[:, None], improved, values)
+        if len(gains) == 1:
+            self.values = values
+        return max(float(best.max()), 0.0) * (1 + 1e-9)

@@ -62,7 +62,7 @@ class PolicyPrior:
         weight = log(1 - FAVOURED - share) + float(chosen.sum())
         if np.array_equal(policy, self.favourite):
             weight = float(np.logaddexp(weight, log(FAVOURED)))
-        for other, frequency in zip(self.drawn, self.frequencies, strict=True):
-            if np.array_equal(policy, other):
+        if len(self.drawn):
+            for frequency in self.frequencies[(self.drawn == policy).all(axis=(1, 2))]:
                 weight = float(np.logaddexp(weight, log(share * frequency)))
         return weight

@@ -52,7 +52,7 @@ minimum at -ks²/‖ℓ‖_M. The hardest rivals have the least over the box, to
 **Quickly.** ψ(x) ≤ 1/2 + x/3 + x²/(4(1-x)) (compare the series), so Σ ψτ²Σζ² for all sizes follows from three sums by
 rival. For most rivals it need not be known well: ψ at the largest |τ|R̄ and Σ_k τ_k²Σζ² as a quadratic form of d×d
 matrices, with (√a + √b)² for what ζ(ξ̂) and the drift give together (Minkowski), refute them at once. Only the hardest
-few hundred are looked at pair by pair.
+are looked at pair by pair, and more of them only while one that is not might be the hardest of all.
 
 **Rounding.** What keeps the equations from holding exactly (`rounding`) shifts η by at most z̄ and advantages by
 `margins`: Σ|τ|z̄, and as much again for the sums, is taken off L, and e is raised by the margin.
@@ -61,6 +61,7 @@ few hundred are looked at pair by pair.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import exp, floor, inf, log, log2
 from typing import Any
 
@@ -70,11 +71,11 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import EPS, one_thread, steady
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
-from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot
+from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot, entered
 from bestpolicy.stopping.dense.box import Frame, LeastInBox
-from bestpolicy.stopping.dense.nuisance import EXACT, SPLIT, Spread, Surroundings, largest_drifts
+from bestpolicy.stopping.dense.nuisance import SPLIT, Spread, Surroundings, largest_drifts
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
-from bestpolicy.stopping.evidence import Evidence
+from bestpolicy.stopping.evidence import Evidence, second_moments
 from bestpolicy.stopping.lemmas.deviations import Prior
 from bestpolicy.stopping.rule import Past
 from bestpolicy.stopping.tight import TightTest
@@ -86,7 +87,7 @@ OLD_SIZE_SHARES = (0.25, 0.3, 0.25, 0.12, 0.08)  # of lags in older files
 BOLDEST = 0.9  # of |τ|R̄
 _SOONEST = 1.5  # the largest bets are best if the end is at this many times the past
 CAUTION = 0.4  # of |τ|R, as the snapshot of a batch expects it
-_HARD = 256  # rivals that are looked at pair by pair
+_HARD, _AT_ONCE = 256, 48  # rivals that are looked at pair by pair, at most, and so many at a time
 _STEPS = 64  # of the grid of ε to a factor of 2
 _FINEST = 64 * 40
 
@@ -191,46 +192,52 @@ class Book:
         past = Past(lag.prior, lag.number, lag.started, policy)
         self.test = TightTest(problem, past, SHARES[1] * lag.delta * exp(weight), SPLIT, inf, policy)
         self.rivals = Rivals.of(problem, policy)
-        count, stages, dimension = len(self.rivals), problem.stages, problem.dimension
-        self.entries, self.peaks = list[Entry](), list[FloatArray]()
-        self.sizes, self.whole = np.zeros((len(SIZES), count)), True
-        self.number, self.functional = np.zeros(count), np.zeros((count, stages, dimension))
-        self.absolute = np.zeros((count, stages))  # Σ|τ|/α
-        self.moments = np.zeros((stages, len(sampled), dimension, dimension) if dimension <= EXACT else 0)
+        self.entries = list[Entry]()
+        self.sizes, self.whole = np.zeros((len(SIZES), len(self.rivals))), True
 
     def enter(self, snapshot: Snapshot, tally: Tally) -> None:
         """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
-        bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
-        if not bets.possible or not len(self.rivals):
+        entry = entered(self.entries, lambda: self._bets(snapshot), snapshot, tally)
+        if entry is None:
             self.whole = False
             return
+        self.whole &= entry.tally.samples == tally.samples
+
+    def _bets(self, snapshot: Snapshot) -> Bets:
+        """The bets of a new snapshot; the first one fixes the sizes, from what is known at the lag."""
+        bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
+        if not bets.possible or not len(self.rivals):
+            return bets
         boldest = bets.boldest()
-        if not self.entries:  # from what is known at the lag
+        if not self.entries:
             largest = np.sqrt(2 * (self.nats + 1.5) * bets.spread / (_SOONEST * self.lag.started))
             self.sizes = SIZES[:, None] * np.minimum(largest, CAUTION / boldest)
         if self.lag.caution:
-            bets.factor = np.minimum(1.0, self.lag.caution / (self.sizes[0] * boldest))
-        entry = Entry(bets, tally)
-        self.whole &= entry.tally.samples == tally.samples
-        number, functional = entry.earned()
-        self.number += number
-        self.functional += functional
-        peak = np.empty(len(self.rivals))
-        for some in bets.pieces():
-            stakes = np.abs(bets.stakes(some))
-            peak[some] = stakes.max(axis=(1, 2))
-            self.absolute[some] += np.einsum("jhk,hk->jh", stakes, entry.tally.pulls)
-        self.entries.append(entry)
-        self.peaks.append(peak)
-        if self.moments.size:
-            self.moments[:, bets.used] += entry.moments()
+            bets.soften(np.minimum(1.0, self.lag.caution / (self.sizes[0] * boldest)))
+        return bets
+
+    @property
+    def number(self) -> FloatArray:
+        """What -Σ τη(ξ)/α is without ξ, (J,)."""
+        return sum((entry.earned()[0] for entry in self.entries), np.zeros(len(self.rivals)))
+
+    @property
+    def functional(self) -> FloatArray:
+        """What it has of ξ, (J, stages, d)."""
+        nothing = np.zeros((len(self.rivals), self.problem.stages, self.problem.dimension))
+        return sum((entry.earned()[1] for entry in self.entries), nothing)
+
+    @property
+    def absolute(self) -> FloatArray:
+        """Σ|τ|/α or a little more, (J, stages)."""
+        return sum((entry.absolute for entry in self.entries), np.zeros((len(self.rivals), self.problem.stages)))
 
     @one_thread()
     def look(self, fresh: Evidence) -> Outcome:
         """Return the ε that the samples since the lag certify for the policy; inf if they say nothing."""
         if not len(self.rivals):
             return Outcome(0.0, 1.0)
-        around = Surroundings.of(self.test, fresh) if self.entries and not self.negligible else None
+        around = self._around(fresh) if self.entries and not self.negligible else None
         if around is None:
             return Outcome(inf, 0.0)
         around, spreads = around.refined(
@@ -238,22 +245,27 @@ class Book:
         )
         evidence = _Evidence(self, around, spreads)
         limit = float(self.problem.value_limits[0])
+        # The more is asked of the excess the more rivals are refuted: those that are at none stay so.
+        left, loose = np.flatnonzero(evidence.at(0.0) < self.nats), looseness(spreads)
+        if not len(left):
+            return Outcome(0.0, 1.0, loose)
 
         def refuted(epsilon: float) -> bool:
-            return bool((evidence.at(epsilon / limit) >= self.nats).all())
+            return bool((evidence.at(epsilon / limit, left) >= self.nats).all())
 
-        loose = looseness(spreads)
-        if refuted(0.0):
-            return Outcome(0.0, 1.0, loose)
         low, high = 0, _FINEST  # grid points limit·2^(-i/64): the first one is trivial, the last one is not reached
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if refuted(limit * 2.0 ** (-middle / _STEPS)) else (low, middle)
         epsilon, asked = limit * 2.0 ** (-low / _STEPS) if low else inf, self.lag.asked
-        if 0 < asked < epsilon and refuted(asked):
+        least = float(evidence.at(asked / limit, left).min()) / self.nats
+        if 0 < asked < epsilon and least >= 1:
             epsilon = asked
-        least = float(evidence.at(asked / limit).min()) / self.nats
         return Outcome(epsilon, min(1.0, max(0.0, float(steady(np.array(least))))), loose)
+
+    def _around(self, fresh: Evidence) -> Surroundings | None:
+        known = self.whole and all(entry.second is not None for entry in self.entries)
+        return Surroundings.of(self.test, fresh, self.entries if known else ())
 
 
 def looseness(spreads: list[Spread]) -> float:
@@ -268,39 +280,84 @@ class _Evidence:
 
     def __init__(self, book: Book, around: Surroundings, spreads: list[Spread]) -> None:
         problem, rivals, propagation = book.problem, book.rivals, around.propagation
+        self.book, self.around, self.spreads = book, around, spreads
         self.start = around.gaps[rivals.place] - around.rounding.margins[rivals.place]
         unit = (problem.dimension + problem.states + len(book.sampled) + 1000) * EPS * (1 + problem.value_limits[0])
-        here = book.number + np.einsum("jhd,hd->j", book.functional, propagation.parameters)
-        here = here - book.absolute @ (around.rounding.equations + unit)
-        directions = propagation.directions(rivals.stage, rivals.differences)
-        answered = propagation.answered(book.functional)
-        shares = book.lag.size_shares
+        self.functional = book.functional
+        here = book.number + np.einsum("jhd,hd->j", self.functional, propagation.parameters)
+        self.here = here - book.absolute @ (around.rounding.equations + unit)
+        self.directions = propagation.directions(rivals.stage, rivals.differences)
+        answered = propagation.answered(self.functional)
         self.easy = _Side(
-            shares,
-            book.sizes * here - _easy_costs(book, spreads),
-            [[LeastLinear(metric, directions, answered) for metric in around.metrics]],
+            book.lag.size_shares,
+            book.sizes * self.here - _easy_costs(book, spreads),
+            [[LeastLinear(metric, self.directions, answered) for metric in around.metrics]],
             book.sizes,
         )
-        first = self.easy.at(self.start)
+        self.hard = np.zeros(0, np.int64)
+        self.close: _Side | None = None
+        self._look_closely(book.lag.asked / float(problem.value_limits[0]))
+
+    def _look_closely(self, excess: float) -> None:
+        """Look at the hardest rivals pair by pair, and at more of them while one of these might be the hardest."""
+        first = self.easy.at(self.start + excess)
         order = np.argsort(steady(np.where(np.isfinite(first), first, np.copysign(1e300, first))), kind="stable")
-        hard = np.sort(order[:_HARD])
-        costs, gradients = _hard_costs(book, spreads, around, hard)
-        self.hard, scales = hard, []
+        while len(self.hard) < min(_HARD, len(order)):
+            more = order[len(self.hard) : len(self.hard) + _AT_ONCE]
+            if len(self.hard):
+                least = min(self.book.nats, float(self.at(excess, self.hard).min()))
+                if not first[more[0]] < least:
+                    break
+            hard = np.sort(more)
+            side = self._closer(hard)
+            self.close = side if self.close is None else self.close.with_more(side)
+            self.hard = np.concatenate([self.hard, hard])
+
+    @cached_property
+    def _slopes(self) -> list[FloatArray]:
+        propagation = self.around.propagation
+        point = propagation.following(propagation.values), propagation.following(propagation.parameters)
+        return [spread.entry.slopes(*point) for spread in self.spreads]
+
+    @cached_property
+    def _drifts(self) -> FloatArray:
+        """What all batches together may have by second moments, (stages, K); inf where these are not known."""
+        book, entries = self.book, self.book.entries
+        shape = (book.problem.stages, len(book.sampled))
+        if any(entry.second is None for entry in entries):
+            return np.full(shape, inf)
+        moments = np.zeros((*shape, book.problem.dimension, book.problem.dimension))
+        for entry in entries:
+            moments[:, entry.bets.used] += entry.moments()
+        return largest_drifts(moments, self.around, book.problem.continuation)
+
+    def _closer(self, hard: IntArray) -> _Side:
+        """What the bets on some rivals have earned, pair by pair."""
+        book, around, propagation = self.book, self.around, self.around.propagation
+        costs, gradients = _hard_costs(book, self.spreads, self._slopes, self._drifts, hard)
+        directions, scales = self.directions[hard], []
         for size, slopes in zip(book.sizes[:, hard, None, None], gradients, strict=True):
-            shifted = propagation.answered(size * book.functional[hard] - propagation.preceding(slopes))
+            shifted = propagation.answered(size * self.functional[hard] - propagation.preceding(slopes))
             least: list[LeastLinear | LeastInBox] = [
-                LeastLinear(metric, directions[hard], shifted) for metric in around.metrics
+                LeastLinear(metric, directions, shifted) for metric in around.metrics
             ]
             if around.box is not None:
-                least.append(LeastInBox(around.box.answered(directions[hard]), around.box.answered(shifted)))
+                least.append(LeastInBox(around.box.answered(directions), around.box.answered(shifted)))
             scales.append(least)
-        levels = book.sizes[:, hard] * here[hard] - costs
-        self.close = _Side(shares, levels, scales, np.ones((len(SIZES), len(hard))))
+        levels = book.sizes[:, hard] * self.here[hard] - costs
+        return _Side(book.lag.size_shares, levels, scales, np.ones((len(SIZES), len(hard))))
 
-    def at(self, excess: float) -> FloatArray:
-        """(J,)."""
-        found = self.easy.at(self.start + excess)
-        found[self.hard] = np.maximum(found[self.hard], self.close.at(self.start[self.hard] + excess))
+    def at(self, excess: float, some: IntArray | None = None) -> FloatArray:
+        """For all rivals, or for some, (n,)."""
+        some = np.arange(len(self.start)) if some is None else some
+        found = self.easy.at(self.start[some] + excess, some)
+        place = np.full(len(self.start), -1)
+        place[self.hard] = np.arange(len(self.hard))
+        close = np.flatnonzero(place[some] >= 0)
+        if len(close):
+            assert self.close is not None
+            nearer = self.close.at(self.start[some[close]] + excess, place[some[close]])
+            found[close] = np.maximum(found[close], nearer)
         return found
 
 
@@ -313,13 +370,26 @@ class _Side:
     least: list[list[LeastLinear | LeastInBox]]
     factors: FloatArray
 
-    def at(self, start: FloatArray) -> FloatArray:
-        best = [np.max([each.over(start) for each in scale], axis=0) for scale in self.least]
+    def at(self, start: FloatArray, some: IntArray | slice = slice(None)) -> FloatArray:
+        """For some of the rivals, in the order of their excess (n,)."""
+        best = [np.max([each.over(start, some) for each in scale], axis=0) for scale in self.least]
         empty = np.isposinf(best[0])
         finite = np.where(empty, 0.0, np.array(best))
-        found = np.logaddexp.reduce(np.log(self.shares)[:, None] + self.levels + self.factors * finite, axis=0)
+        levels = self.levels[:, some] + self.factors[:, some] * finite
+        found = np.logaddexp.reduce(np.log(self.shares)[:, None] + levels, axis=0)
         found = np.where(empty, inf, found)
         return np.where(np.isnan(found), -inf, found)
+
+    def with_more(self, other: _Side) -> _Side:
+        """Return the same for these rivals and then those of another side."""
+        least = [
+            [mine.with_more(theirs) for mine, theirs in zip(*scales, strict=True)]  # type: ignore[arg-type]
+            for scales in zip(self.least, other.least, strict=True)
+        ]
+        levels, factors = (
+            np.concatenate([getattr(self, name), getattr(other, name)], axis=1) for name in ("levels", "factors")
+        )
+        return _Side(self.shares, levels, least, factors)
 
 
 class LeastLinear:
@@ -343,11 +413,21 @@ class LeastLinear:
         self.length = np.sqrt(self.across**2 + (self.slope * self.width) ** 2)
         self.free = -self.slope * self.width**2 / np.maximum(self.length, 1e-300)  # yᵀx where nothing is asked of it
 
-    def over(self, start: FloatArray) -> FloatArray:
-        """For t (n,); +inf where no x has yᵀx ≥ t."""
-        rest = np.sqrt(np.clip(1 - (start / self.width) ** 2, 0.0, None))
-        bound = np.where(start <= self.free, -self.length, self.slope * start - self.across * rest)
-        return np.where(start > self.width, inf, bound)
+    def over(self, start: FloatArray, some: IntArray | slice = slice(None)) -> FloatArray:
+        """For t (n,), of some of them; +inf where no x has yᵀx ≥ t."""
+        width = self.width[some]
+        rest = np.sqrt(np.clip(1 - (start / width) ** 2, 0.0, None))
+        bound = np.where(
+            start <= self.free[some], -self.length[some], self.slope[some] * start - self.across[some] * rest
+        )
+        return np.where(start > width, inf, bound)
+
+    def with_more(self, other: LeastLinear) -> LeastLinear:
+        """Return these and then those of another one."""
+        both: LeastLinear = object.__new__(LeastLinear)
+        for name, mine in vars(self).items():
+            setattr(both, name, np.concatenate([mine, getattr(other, name)]))
+        return both
 
 
 def above_psi(x: FloatArray) -> FloatArray:
@@ -358,33 +438,34 @@ def above_psi(x: FloatArray) -> FloatArray:
 
 def _easy_costs(book: Book, spreads: list[Spread]) -> FloatArray:
     """Bounds on Σψτ²Σζ(ξ)² over C for every size and rival, (sizes, J), by quadratic forms alone."""
-    boldest = np.zeros(len(book.rivals))
-    plain, drift = np.zeros(len(book.rivals)), np.zeros(len(book.rivals))
+    boldest, total = np.zeros(len(book.rivals)), np.zeros(len(book.rivals))
     everyone = np.arange(len(book.rivals))
-    for spread, peak in zip(spreads, book.peaks, strict=True):
+    for spread in spreads:
         bets = spread.entry.bets
-        boldest = np.maximum(boldest, peak * max(spread.up.max(), spread.down.max()))
+        boldest = np.maximum(boldest, bets.peaks * max(spread.up.max(), spread.down.max()))
         directions = bets.directions(everyone)
-        for total, numbers in ((plain, spread.squares), (drift, spread.drifts)):
-            form = (bets.sampled.T[None] * (numbers / bets.variances**2)[:, None, :]) @ bets.sampled
-            total += np.einsum("jhd,jhd->j", np.einsum("jhd,hde->jhe", directions, form, optimize=True), directions)
-    roots = np.sqrt(np.clip(plain, 0.0, None)) + np.sqrt(np.clip(drift, 0.0, None))
+        numbers = (np.sqrt(spread.squares) + np.sqrt(spread.drifts)) ** 2
+        form = second_moments(bets.sampled, numbers / bets.variances**2)
+        total += np.einsum("jhd,jhd->j", np.einsum("jhd,hde->jhe", directions, form, optimize=True), directions)
     factor = above_psi(book.sizes * boldest)
     with np.errstate(invalid="ignore"):
-        return np.where(np.isfinite(factor), factor * (book.sizes * roots) ** 2 * (1 + 1e-9), inf)
+        return np.where(np.isfinite(factor), factor * book.sizes**2 * np.clip(total, 0.0, None) * (1 + 1e-9), inf)
 
 
 def _hard_costs(
-    book: Book, spreads: list[Spread], around: Surroundings, hard: IntArray
+    book: Book, spreads: list[Spread], slopes: list[FloatArray], together: FloatArray, hard: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """The same for some rivals, pair by pair, (sizes, n), but for the gradient, (sizes, n, stages, d)."""
-    sizes, gamma = book.sizes[:, hard], book.problem.continuation
+    """The same for some rivals, pair by pair, (sizes, n), but for the gradient, (sizes, n, stages, d).
+
+    Given gradients of Σζ² of every batch, and what all batches together may drift by pair, (stages, K).
+    """
+    sizes = book.sizes[:, hard]
     stages, dimension = book.problem.stages, book.problem.dimension
     costs, gradients = np.zeros(sizes.shape), np.zeros((*sizes.shape, stages, dimension))
     shape = (stages, len(book.sampled))
     drifts = np.zeros(shape)
     boldest, largest = np.zeros(len(hard)), np.zeros((len(hard), *shape))
-    for spread in spreads:
+    for spread, slope in zip(spreads, slopes, strict=True):
         bets = spread.entry.bets
         stakes = bets.stakes(hard)
         reach = np.where(stakes > 0, spread.up, spread.down)
@@ -398,11 +479,9 @@ def _hard_costs(
         rest = sizes / (4 * (1 - np.minimum(sizes * top, BOLDEST)))
         for factor in (0.5 * sizes**2, sizes**3 / 3, sizes**3 * rest):
             costs += factor * np.einsum("jhk,hk->j", stakes, spread.squares)
-            slopes = np.einsum("jhk,hkd->jhd", stakes, spread.slopes, optimize=True)
-            gradients += factor[:, :, None, None] * slopes
+            gradients += factor[:, :, None, None] * np.einsum("jhk,hkd->jhd", stakes, slope, optimize=True)
             stakes *= reach
-    if book.moments.size:
-        drifts = np.minimum(drifts, largest_drifts(book.moments, around, gamma))
+    drifts = np.minimum(drifts, together)
     factor = above_psi(sizes * boldest)
     drifted = np.where(np.isfinite(factor), factor, 0.0) * sizes**2 * np.einsum("jhk,hk->j", largest, drifts)
     return np.where(np.isfinite(factor), (costs + drifted) * (1 + 1e-9), inf), gradients

@@ -9,8 +9,8 @@ the planned counts n_k fix vectors
 
     T_k = f·J̃G⁻¹φ_k/ṽ_k,      q_k = n(Σ_k n_k φ_kφ_kᵀ)⁻¹φ_k,  n = Σ_k n_k,        so that Σ_k n_k q_kφ_kᵀ = nI.
 
-f ≤ 1 is a number of the batch that keeps bets moderate where they would be bold. Batches that do not come in full, or whose plan does not determine the second, do not count for q: that is no matter of
-their outcomes.
+f ≤ 1 is a number of the batch that keeps bets moderate where they would be bold. Batches that do not come in full,
+or whose plan does not determine the second, do not count for q: that is no matter of their outcomes.
 
 **Sums** over the samples since the lag: b = ΣTr, B = ΣT(φ - gφ_π(S'))ᵀ, N = Σf, and over those that count for q
 m̃ᵀ = (1/n)Σ 1{S'}qᵀ (S, d), Q_L = Σqqᵀ, n their number.
@@ -59,13 +59,14 @@ from __future__ import annotations
 from math import exp, inf, log
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import EPS, one_thread, steady
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
-from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot
-from bestpolicy.stopping.dense.nuisance import EXACT, SPLIT, Spread, Surroundings, largest_drifts
+from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot, entered
+from bestpolicy.stopping.dense.nuisance import SPLIT, Spread, Surroundings, is_large, largest_drifts
 from bestpolicy.stopping.dense.paths import path_bound
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
 from bestpolicy.stopping.dense.theorem_i import BOLDEST, CAUTION, SIZES, Lag, Outcome, above_psi, on_grid
@@ -76,13 +77,49 @@ from bestpolicy.stopping.tight import TightTest
 SHARES = (0.85, 0.05, 0.05, 0.05)  # of the lag's δ: for the bets, the ellipsoids, the kernel, the box
 MIXES = (0.05, 0.2, 0.6)  # c
 _SOONEST = 1.5  # as in Theorem I
+_PROMISING = 2  # sizes that are looked at where each takes long
 _WORST_CONDITION = 1e5  # so that Σqφᵀ is nI but for what the margin of w covers
 
 
-class PathBook:
-    """All batches since a lag, as one policy sees them, and Theorem UD's look at them; parameters as for Theorem I."""
+class Kernel:
+    """What all batches since a lag say of the kernel, whatever the policy: m̃, Q_L and n, before they are divided.
 
-    def __init__(self, problem: Problem, sampled: FloatArray, lag: Lag, policy: IntArray) -> None:
+    Parameters
+    ----------
+    states : int
+    sampled : array (K, d)
+    """
+
+    def __init__(self, states: int, sampled: FloatArray) -> None:
+        self.sampled, dimension = sampled, sampled.shape[1]
+        self.sums, self.square, self.count = np.zeros((states, dimension)), np.zeros((dimension, dimension)), 0
+
+    def enter(self, snapshot: Snapshot, tally: Tally) -> None:
+        """Count a batch, if it came in full and its plan determines q."""
+        counts = snapshot.counts[0]
+        gram = (self.sampled.T * counts) @ self.sampled
+        values = np.linalg.eigvalsh(gram)
+        if not np.array_equal(tally.pulls[0], counts) or not values[0] * _WORST_CONDITION > values[-1]:
+            return
+        total = int(counts.sum())
+        weights = total * np.linalg.solve(gram, self.sampled.T).T
+        row, state = np.divmod(tally.cells, tally.shape[2])
+        cells = csr_array((tally.counts.astype(np.float64), (state, row)), shape=(len(self.sums), len(weights)))
+        self.sums += cells @ weights
+        self.square += (weights.T * counts) @ weights
+        self.count += total
+
+
+class PathBook:
+    """All batches since a lag, as one policy sees them, and Theorem UD's look at them.
+
+    Parameters are those of Theorem I's book; a `kernel` if somebody else enters batches there.
+    """
+
+    def __init__(
+        self, problem: Problem, sampled: FloatArray, lag: Lag, policy: IntArray, kernel: Kernel | None = None
+    ) -> None:
+        self.kernel, self._shared = Kernel(problem.states, sampled) if kernel is None else kernel, kernel is not None
         self.problem, self.sampled, self.lag, self.policy = problem, sampled, lag, policy
         weight = lag.policies.log_weight(policy)
         self.negligible = weight < LEAST_LOG_WEIGHT
@@ -95,78 +132,78 @@ class PathBook:
         self.root = (vectors * np.sqrt(values)) @ vectors.T  # Σ0^½
         self.inverse_root = (vectors / np.sqrt(values)) @ vectors.T
         self.entries, self.vectors = list[Entry](), list[FloatArray]()
+        self.whitened, self.lengths = list[FloatArray](), list[FloatArray]()  # T in the coordinates Σ0^-½
         self.sizes = np.zeros(len(SIZES))
         self.whole = True
         self.rewards, self.features = np.zeros(dimension), np.zeros((dimension, dimension))  # b, B
         self.count = self.absolute = 0.0  # N, Σ|T|
-        self.law, self.law_square = np.zeros((problem.states, dimension)), np.zeros((dimension, dimension))
-        self.law_count = 0
+        self.factor = 1.0  # f of the last snapshot
 
     def enter(self, snapshot: Snapshot, tally: Tally) -> None:
         """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
-        self._enter_law(snapshot, tally)
-        bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
-        if not bets.possible or not len(self.rivals):
+        if not self._shared:
+            self.kernel.enter(snapshot, tally)
+        known = len(self.entries)
+        entry = entered(self.entries, lambda: self._bets(snapshot), snapshot, tally)
+        if entry is None:
             self.whole = False
             return
-        response = bets.response.moved(np.eye(self.problem.dimension)[None])[0]
-        vectors = (bets.sampled / bets.variances[0][:, None]) @ bets.precision[0] @ response.T  # T (U, d)
-        vectors[bets.shares[0] <= 0] = 0.0
-        lengths = np.sqrt(((vectors @ self.inverse_root) ** 2).sum(axis=1))
-        boldest = max(float((lengths * np.max(bets.expected_reach(), axis=0)[0]).max()), 1e-300)
-        if not self.entries:
-            nats = -log(SHARES[0]) - self.log_share
-            largest = np.sqrt(2 * (nats + 1.5) / (_SOONEST * self.lag.started))
-            self.sizes = SIZES * min(largest, CAUTION / boldest)
-        caution = self.lag.caution or inf
-        factor = min(1.0, caution / (float(self.sizes[0]) * boldest))
-        vectors, lengths = factor * vectors, factor * lengths
-        entry = Entry(bets, tally)
+        bets = entry.bets
+        if len(self.entries) > known:
+            self._fix(bets)
+        vectors, lengths = self.vectors[-1], self.lengths[-1]
         self.whole &= entry.tally.samples == tally.samples
         pulls = entry.tally.pulls[0]
         self.rewards += vectors.T @ entry.tally.reward_sums[0]
         seen = pulls[:, None] * bets.sampled - self.problem.continuation * entry.following()[0]
         self.features += vectors.T @ seen
-        self.count += factor * float(pulls.sum())
+        self.count += self.factor * float(pulls.sum())
         self.absolute += float(pulls @ lengths)
-        self.entries.append(entry)
-        self.vectors.append(vectors)
 
-    def _enter_law(self, snapshot: Snapshot, tally: Tally) -> None:
-        """Count a batch for m̃ and Q_L, if it came in full and its plan determines q."""
-        counts = snapshot.counts[0]
-        gram = (self.sampled.T * counts) @ self.sampled
-        values = np.linalg.eigvalsh(gram)
-        if not np.array_equal(tally.pulls[0], counts) or not values[0] * _WORST_CONDITION > values[-1]:
-            return
-        total = int(counts.sum())
-        weights = total * np.linalg.solve(gram, self.sampled.T).T
-        row, state = np.divmod(tally.cells, tally.shape[2])
-        for coordinate in range(self.problem.dimension):
-            numbers = weights[row, coordinate] * tally.counts
-            self.law[:, coordinate] += np.bincount(state, weights=numbers, minlength=self.problem.states)
-        self.law_square += (weights.T * counts) @ weights
-        self.law_count += total
+    def _bets(self, snapshot: Snapshot) -> Bets:
+        return Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
+
+    def _fix(self, bets: Bets) -> None:
+        """T of a new snapshot, (U, d); the first one fixes the sizes, from what is known at the lag."""
+        response = bets.response.moved(np.eye(self.problem.dimension)[None])[0]
+        vectors = (bets.sampled / bets.variances[0][:, None]) @ (bets.precision[0] @ response.T)
+        vectors[bets.shares[0] <= 0] = 0.0
+        whitened = vectors @ self.inverse_root
+        lengths = np.sqrt((whitened**2).sum(axis=1))
+        boldest = max(float((lengths * np.max(bets.expected_reach(), axis=0)[0]).max()), 1e-300)
+        if not self.vectors:
+            nats = -log(SHARES[0]) - self.log_share
+            largest = np.sqrt(2 * (nats + 1.5) / (_SOONEST * self.lag.started))
+            self.sizes = SIZES * min(largest, CAUTION / boldest)
+        self.factor = min(1.0, (self.lag.caution or inf) / (float(self.sizes[0]) * boldest))
+        self.vectors.append(self.factor * vectors)
+        self.whitened.append(self.factor * whitened)
+        self.lengths.append(self.factor * lengths)
 
     @one_thread()
     def look(self, fresh: Evidence) -> Outcome:
         """Return the ε that the samples since the lag certify for the policy; inf if they say nothing."""
         if not len(self.rivals):
             return Outcome(0.0, 1.0)
-        around = Surroundings.of(self.test, fresh) if self.entries and not self.negligible else None
-        if around is None or not self.law_count:
+        if not self.entries or self.negligible or not self.kernel.count:
+            return Outcome(inf, 0.0)
+        known = self.whole and all(entry.second is not None for entry in self.entries)
+        around = Surroundings.of(self.test, fresh, self.entries if known else ())
+        if around is None:
             return Outcome(inf, 0.0)
         around, spreads = around.refined(self.entries, self.lag.frame, SHARES[3] * exp(self.log_share), self.whole)
         centre, forms = self._gains(around, spreads)
         if not forms:
             return Outcome(inf, 0.0)
         limit, asked, rivals = float(self.problem.value_limits[0]), self.lag.asked, self.rivals
-        law, widths = self.law / self.law_count, self.kernel_widths()
+        law, widths = self.kernel.sums / self.kernel.count, self.kernel_widths()
         epsilon = inf
         for form in forms:
             place = (rivals.state, rivals.action)
             found = path_bound(self.problem, centre, form, rivals.differences, place, law, widths, asked)
             epsilon = min(epsilon, found)
+            if epsilon <= asked:
+                break
         reached = asked / epsilon if epsilon > 0 else 1.0
         stated = asked if epsilon <= asked and asked > 0 else inf
         return Outcome(min(stated, on_grid(epsilon, limit)), min(1.0, float(steady(np.array(reached)))))
@@ -175,7 +212,7 @@ class PathBook:
         """w_k of all pairs, (S, A)."""
         problem = self.problem
         nats = problem.states * log(2) - log(SHARES[2]) - self.log_share
-        return law_widths(problem, self.lag.gamma, self.lag.bet, nats, self.law_square, self.law_count)
+        return law_widths(problem, self.lag.gamma, self.lag.bet, nats, self.kernel.square, self.kernel.count)
 
     def _gains(self, around: Surroundings, spreads: list[Spread]) -> tuple[FloatArray, list[FloatArray]]:
         """c_kᵀξ̃ of the rivals, (J,), and Σ_t by some choices of m and c, the most promising ones."""
@@ -206,23 +243,28 @@ class PathBook:
         return centre, [form for _, form in found[:3]]
 
     def _costs(self, around: Surroundings, spreads: list[Spread]) -> list[FloatArray | None]:
-        """Q̃ of every size; None if it is too bold."""
-        sizes = self.sizes
-        costs: list[FloatArray | None] = [np.zeros(self.root.shape) for _ in sizes]
-        for spread, vectors in zip(spreads, self.vectors, strict=True):
-            entry = spread.entry
+        """Q̃ of every size, or of the two that promise most where it takes long; None if a size is too bold."""
+        sizes, squares, reaches = self.sizes, list[FloatArray](), list[FloatArray]()
+        traces = np.zeros(len(sizes))
+        for spread, lengths in zip(spreads, self.lengths, strict=True):
             drifts = spread.drifts[0]
-            if self.problem.dimension <= EXACT:
-                drifts = np.minimum(drifts, largest_drifts(entry.moments(), around, self.problem.continuation)[0])
-            squares = (np.sqrt(spread.squares[0]) + np.sqrt(drifts)) ** 2 * (1 + 1e-9)
-            whitened = vectors @ self.inverse_root
-            reach = np.sqrt((whitened**2).sum(axis=1)) * np.maximum(spread.up[0], spread.down[0])
+            if spread.entry.second is not None:
+                moments = spread.entry.moments()
+                drifts = np.minimum(drifts, largest_drifts(moments, around, self.problem.continuation)[0])
+            squares.append((np.sqrt(spread.squares[0]) + np.sqrt(drifts)) ** 2 * (1 + 1e-9))
+            reaches.append(lengths * np.maximum(spread.up[0], spread.down[0]))
             for place, size in enumerate(sizes):
-                cost = costs[place]
-                if cost is None or size * reach.max() >= BOLDEST:
-                    costs[place] = None
-                    continue
-                cost += (whitened.T * (above_psi(size * reach) * squares)) @ whitened
+                bold = size * reaches[-1].max() >= BOLDEST
+                traces[place] += inf if bold else (above_psi(size * reaches[-1]) * squares[-1]) @ lengths**2
+        nats = -np.log(SHARES[0] * self.lag.size_shares) - self.log_share
+        promised = steady(nats / sizes + sizes * traces / self.problem.dimension)
+        costs: list[FloatArray | None] = [None] * len(sizes)
+        number = _PROMISING if is_large(self.problem, len(self.sampled)) else len(sizes)
+        for place in np.argsort(promised, kind="stable")[:number]:
+            if np.isfinite(promised[place]):
+                costs[place] = cost = np.zeros(self.root.shape)
+                for square, reach, whitened in zip(squares, reaches, self.whitened, strict=True):
+                    cost += (whitened.T * (above_psi(sizes[place] * reach) * square)) @ whitened
         return costs
 
 
@@ -243,4 +285,4 @@ def _lengths(form: FloatArray, rows: FloatArray) -> FloatArray:
     return lengths
 
 
-__all__ = ["SHARES", "PathBook", "law_widths"]
+__all__ = ["SHARES", "Kernel", "PathBook", "law_widths"]

@@ -70,16 +70,28 @@ class NextStates:
         ψ(s).
     pulls : int array (stages, K)
         Samples of each pair.
+    known : (array (stages, K, d, d), array (stages,)), optional
+        Covariances of ψ(S'), if they are known, and what their rounding errors are relative to, max‖ψ‖² or more.
     """
 
-    def __init__(self, laws: FloatArray, directions: FloatArray, pulls: IntArray) -> None:
-        self.laws, self.directions, self._pulls = laws, directions, pulls
+    def __init__(
+        self,
+        laws: FloatArray,
+        directions: FloatArray,
+        pulls: IntArray,
+        known: tuple[FloatArray, FloatArray] | None = None,
+    ) -> None:
+        self.laws, self.directions, self._pulls, self._known = laws, directions, pulls, known
         self._lengths = (directions**2).sum(axis=2).max(axis=1)
+        if known is not None:
+            self._lengths = np.maximum(self._lengths, known[1])
         states, dimension = directions.shape[1:]
         self._rank = max(1, min(dimension, states - 1))
         self._few = laws.shape[1] * dimension**3 <= _FEW
         # Covariances are formed once, products of laws with S×S matrices in every one of about four rounds.
-        self._wide = not self._few and 4 * states * (laws.shape[1] + dimension) < laws.shape[1] * dimension**2
+        self._wide = (
+            not self._few and known is None and 4 * states * (laws.shape[1] + dimension) < laws.shape[1] * dimension**2
+        )
 
     def deviations(self, metrics: FloatArray) -> FloatArray:
         """Bounds on the standard deviation of ψ(S')ᵀx under each law, (stages, K), for metrics (stages, d, d)."""
@@ -167,6 +179,8 @@ class NextStates:
 
     def _covariances(self, some: slice) -> FloatArray:
         """Covariances of ψ(S') at some stages and every pair, (stages, K, d, d)."""
+        if self._known is not None:
+            return self._known[0][some]
         laws, rows = self.laws[some], self.directions[some]
         stages, states, dimension = rows.shape
         first, second = np.triu_indices(dimension)  # the other half is the same

@@ -345,6 +345,16 @@ class Propagation:
         """φ(s,π(s)) minus its mean over the states, (stages, S, d), as `carried` metrics want them."""
         return self._moved(self.played - self.played.mean(axis=1, keepdims=True))
 
+    def as_directions(self, moments: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Second moments (stages, n, d, d) of features of the stage that follows, as those of directions.
+
+        With what their sizes are multiplied by on the way, (stages,), squared: rounding is relative to that.
+        """
+        if self.problem.horizon is not None:
+            return moments, np.ones(len(moments))
+        found: FloatArray = self._links[0].T @ moments @ self._links[0]
+        return found, np.array([self._response_size**2])
+
     def _moved(self, vectors: FloatArray) -> FloatArray:
         return vectors @ self._links[0] if self.problem.horizon is None else vectors
 
