@@ -6,6 +6,7 @@ from scipy.stats import binomtest
 
 import bestpolicy as bp
 from bestpolicy.algorithms import sharp, sharp_dense
+from tests.everywhere import on_machines
 from tests.kernels import outputs
 from tests.models import tabular_mdp
 
@@ -202,8 +203,9 @@ for name, options, epsilon in (("riverswim", {}, 0.3), ("riverswim", {"horizon":
 """
 
 
-def test_the_same_seed_gives_the_same_answer_on_every_processor():
-    assert len(set(outputs(SCRIPT).values())) == 1
+@on_machines
+def test_the_same_seed_gives_the_same_answer_on_every_processor(machines):
+    assert len(set(outputs(SCRIPT, machines=machines()).values())) == 1
 
 
 @pytest.mark.study
