@@ -100,6 +100,11 @@ def other_machines() -> dict[str, dict[str, str]]:
     return {kernel: {"OPENBLAS_CORETYPE": kernel} for kernel in newer} | {"no vector instructions": without}
 
 
+def extreme_machines() -> dict[str, dict[str, str]]:
+    """The newest and the oldest of the other machines."""
+    return dict(list(other_machines().items())[-2:])
+
+
 def outputs(script: str, *arguments: str, machines: Mapping[str, Mapping[str, str]] | None = None) -> dict[str, str]:
     """What a script prints on each of the other machines, with the arguments in sys.argv; raises where it fails."""
     chosen = other_machines() if machines is None else machines

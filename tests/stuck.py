@@ -18,7 +18,8 @@ import bestpolicy as bp
 from tests.models import near_tie
 
 MDP = near_tie(0.3)
-SETTINGS = {"epsilon": 0.6, "delta": 0.1, "algorithm": "gss", "seed": 2, "calls_per_query": 50}
+FEW_LOOKS = bp.algorithms.GSS(check_ratio=2.0)
+SETTINGS = {"epsilon": 1.5, "delta": 0.1, "seed": 2, "calls_per_query": 1000, "algorithm": FEW_LOOKS}
 
 
 class Stuck(bp.ExactSimulator):

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,10 @@ def imports_of(code: str) -> set[str]:
     return with_parents & set(FILES) - {"bestpolicy"}
 
 
-IMPORTS = {name: imports_of(file.read_text()) for name, file in FILES.items() if name != "bestpolicy"}
+@cache
+def imports() -> dict[str, set[str]]:
+    """What each module imports; read when it is first asked for, since every worker collects every test."""
+    return {name: imports_of(file.read_text()) for name, file in FILES.items() if name != "bestpolicy"}
 
 
 def reachable(start: Iterable[str]) -> set[str]:
@@ -68,17 +72,17 @@ def reachable(start: Iterable[str]) -> set[str]:
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting.extend(IMPORTS[name])
+            waiting.extend(imports()[name])
     return seen
 
 
 def modules_in(*rooms: str) -> list[str]:
-    return [name for name in IMPORTS if name.split(".")[1] in rooms]
+    return [name for name in imports() if name.split(".")[1] in rooms]
 
 
 def imported_rooms(room: str) -> set[str]:
     """Other rooms that the modules of a room import."""
-    return {name.split(".")[1] for module in modules_in(room) for name in IMPORTS[module]} - {room}
+    return {name.split(".")[1] for module in modules_in(room) for name in imports()[module]} - {room}
 
 
 def drawn_floors() -> tuple[dict[str, int], set[str]]:

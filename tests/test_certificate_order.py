@@ -56,6 +56,8 @@ def test_own_data_budgets_and_lags(tmp_path):
         result.save(tmp_path / "certificate.json")
         lags.add(bool(json.loads((tmp_path / "certificate.json").read_text())["proof"]["lag"]))
         assert bp.verify(tmp_path / "certificate.json", store=store).order_shown
+        if seed % 2 and lags == {True, False}:  # with own data and without, by a lag and by all samples
+            break
     assert True in lags
 
 

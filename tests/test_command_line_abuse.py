@@ -163,6 +163,7 @@ def test_odd_but_lawful_commands_go_through(folder):
         (("--epsilon", "-0", "--max-samples", "100"), 3),
         (("--epsilon", "1e300", "--max-samples", "1e300"), 0),
         (("--epsilon", "1e-320", "--max-samples", "100"), 3),
+        (("--epsilon", "1e-320", "--max-samples", "100", "--seed", "74"), 3),  # with two actions that seem equally good
         (("--max-samples", "1e300", "--seed", "1e300"), 0),
         (("--max-seconds", "1e300"), 0),
         (("--max-seconds", "1e-320"), 3),

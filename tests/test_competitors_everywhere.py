@@ -2,6 +2,7 @@
 
 import json
 
+from tests.everywhere import on_machines
 from tests.kernels import outputs
 
 RUN = """
@@ -46,7 +47,8 @@ print(json.dumps(found))
 """
 
 
-def test_the_competitors_ask_for_the_same_on_every_processor():
-    first, *others = (json.loads(text) for text in outputs(RUN).values())
+@on_machines
+def test_the_competitors_ask_for_the_same_on_every_processor(machines):
+    first, *others = (json.loads(text) for text in outputs(RUN, machines=machines()).values())
     for other in others:
         assert other == first

@@ -275,3 +275,12 @@ def test_the_evidence_is_the_average_of_all_bets():
     test = raised(fitting("simplex", 0), 0, 0.05, 5000)
     assert exp(test.evidence) >= float(np.exp(test._wealth).mean()) * (1 - 1e-9)
     assert test.hidden < np.inf
+
+
+def test_which_pairs_span_all_features_does_not_hang_on_last_bits():
+    features = bp.instances.load("hard-discounted").problem.pair_features  # many of them are equally long
+    rng, expected = np.random.default_rng(0), doubt._spanning(features)
+    assert np.linalg.matrix_rank(features[expected]) == features.shape[1] == len(expected)
+    for _ in range(20):
+        nearly = features * (1 + 1e-14 * rng.standard_normal(features.shape))
+        np.testing.assert_array_equal(doubt._spanning(nearly), expected)

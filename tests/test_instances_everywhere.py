@@ -13,7 +13,8 @@ import pytest
 from bestpolicy import instances
 from bestpolicy.errors import ConvergenceError, InvalidInput
 from bestpolicy.instances import arithmetic
-from tests.kernels import dispatched_features, other_machines, outputs, runnable_kernels
+from tests.everywhere import on_machines
+from tests.kernels import dispatched_features, extreme_machines, other_machines, outputs, runnable_kernels
 
 FINGERPRINTS = """
 import json
@@ -28,12 +29,13 @@ print(json.dumps([dispatched_features(), {name: model.fingerprint for name, mode
 """
 
 
-def test_fingerprints_do_not_depend_on_the_processor(capsys: pytest.CaptureFixture[str]) -> None:
+@on_machines
+def test_fingerprints_do_not_depend_on_the_processor(machines, capsys: pytest.CaptureFixture[str]) -> None:
     exec(FINGERPRINTS, {})
     features, here = json.loads(capsys.readouterr().out)
     assert features == dispatched_features()
     assert set(here) > {each.name for each in instances.catalogue()}
-    found = {machine: json.loads(text) for machine, text in outputs(FINGERPRINTS).items()}
+    found = {machine: json.loads(text) for machine, text in outputs(FINGERPRINTS, machines=machines()).items()}
     assert found["no vector instructions"][0] == []
     differing = {machine: [name for name in here if there[name] != here[name]] for machine, (_, there) in found.items()}
     assert not any(differing.values()), differing
@@ -44,6 +46,7 @@ def test_there_are_other_machines_to_compare_with() -> None:
     assert len(runnable_kernels()) >= 3
     assert list(other_machines()) == [*runnable_kernels()[1:], "no vector instructions"]
     assert other_machines()["no vector instructions"]["OPENBLAS_CORETYPE"] == runnable_kernels()[0]
+    assert list(extreme_machines()) == [runnable_kernels()[-1], "no vector instructions"]
 
 
 def test_no_instance_is_drawn_with_blas_or_functions_that_depend_on_the_processor() -> None:

@@ -14,6 +14,7 @@ from bestpolicy.algorithms import BPIUCBVI, BPIUCRL, LSVIUCB, PEDEL, RFLIN, UCFH
 from bestpolicy.algorithms.peers.online import only_whole
 from bestpolicy.errors import InvalidInput
 from bestpolicy.samples import Episodes, Followed
+from tests.everywhere import on_machines
 from tests.kernels import outputs
 
 TINY = instances.simplex(states=3, actions=3, dimension=3, seed=0, horizon=2)
@@ -144,8 +145,9 @@ print(json.dumps(found))
 """
 
 
-def test_the_same_is_asked_for_on_every_processor():
-    first, *others = (json.loads(text) for text in outputs(RUN).values())
+@on_machines
+def test_the_same_is_asked_for_on_every_processor(machines):
+    first, *others = (json.loads(text) for text in outputs(RUN, machines=machines()).values())
     assert len(first) == 9
     for other in others:
         assert other == first

@@ -1,10 +1,12 @@
 """The same seed gives the same samples, policies and ε on every processor, and a study may move between them."""
 
 import json
+from itertools import cycle, islice
 
 import pytest
 
-from tests.kernels import other_machines, outputs, runnable_kernels
+from tests.everywhere import MACHINES, NAMES, on_machines
+from tests.kernels import outputs, runnable_kernels
 
 CASES = """
 CASES = [
@@ -79,9 +81,14 @@ def agree(found: dict, expected: dict) -> None:
         assert epsilon == pytest.approx(other_epsilon, rel=1e-9, abs=1e-9), name
 
 
+@pytest.fixture(scope="module", params=MACHINES, ids=NAMES)
+def machines(request) -> dict[str, dict[str, str]]:
+    return request.param()
+
+
 @pytest.fixture(scope="module")
-def everywhere() -> dict[str, dict]:
-    return {machine: json.loads(text) for machine, text in outputs(RUN).items()}
+def everywhere(machines) -> dict[str, dict]:
+    return {machine: json.loads(text) for machine, text in outputs(RUN, machines=machines).items()}
 
 
 def test_the_same_seed_gives_the_same_answer_on_every_processor(everywhere):
@@ -91,10 +98,10 @@ def test_the_same_seed_gives_the_same_answer_on_every_processor(everywhere):
         agree(other, first)
 
 
-def test_a_study_may_move_from_processor_to_processor(tmp_path, everywhere):
+def test_a_study_may_move_from_processor_to_processor(tmp_path, machines, everywhere):
     store = str(tmp_path / "run.db")
-    machines = list(other_machines().items())
-    for looks, (name, environment) in zip((12, 20, 15, "inf"), machines[:3] + machines[-1:], strict=True):
+    moves = [*islice(cycle(machines.items()), 3), list(machines.items())[-1]]
+    for looks, (name, environment) in zip((12, 20, 15, "inf"), moves, strict=True):
         (text,) = outputs(MOVE, store, str(looks), machines={name: environment}).values()
     agree(json.loads(text), next(iter(everywhere.values())))
 
@@ -109,8 +116,9 @@ print(json.dumps(found))
 """
 
 
-def test_the_plug_in_needs_the_same_on_every_processor():
-    first, *others = (json.loads(text) for text in outputs(PLUG_IN).values())
+@on_machines
+def test_the_plug_in_needs_the_same_on_every_processor(machines):
+    first, *others = (json.loads(text) for text in outputs(PLUG_IN, machines=machines()).values())
     assert None not in first
     for other in others:
         assert other == first

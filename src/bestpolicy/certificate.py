@@ -55,11 +55,7 @@ if TYPE_CHECKING:
     from bestpolicy.study.linearity import Linearity
     from bestpolicy.study.settings import Settings
 
-_PLAIN, _WITH_ENDS, _WITH_BIAS = (
-    2,
-    3,
-    4,
-)  # versions that programs with less of an idea of problems and theorems can read
+_PLAIN, _WITH_ENDS, _WITH_BIAS = 2, 3, 4  # versions that programs with less of an idea of problems can read
 _NEWEST = ("I", "UD")  # theorems that need the newest
 _LARGE = 2**20  # features of a table from which on only its size is written
 

@@ -21,8 +21,8 @@ MDP = near_tie(0.3)
 
 def test_no_call_and_no_command_ends_with_a_foreign_exception(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = inputs.attack(120, seed=1)
-    assert found.tried == 120
+    found = inputs.attack(60, seed=1)
+    assert found.tried == 60
     assert not found.failures
 
 

@@ -14,7 +14,7 @@ states an ε that holds, all of them together with probability 1 - δ, so a run 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil, inf, log, nan, sqrt
+from math import ceil, inf, isfinite, log, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -225,8 +225,8 @@ class DenseCourse:
         if self.check is None or self.over or self.design is None:
             return
         planned = price * self.nats * 1.5
-        planned = self.samples / self.reached**2 if self.reached > 0 else planned
-        if planned == planned:
+        planned = self.samples / self.reached**2 if self.reached > 1e-100 else planned  # whose square is not 0
+        if isfinite(planned):
             self.check = replace(self.check, forecast=float(ceil(max(planned, _RATIO * self.samples))))
 
     @one_thread()

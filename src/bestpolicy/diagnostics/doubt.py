@@ -64,6 +64,7 @@ _PILOT = 12  # samples of a pair before the first bet
 _MULTIPLES = (1.0, 4.0, 16.0)  # of the smallest misfit that counts
 _BOLDEST, _STAKES = 0.75, 48  # of what may be staked, and how many stakes are tried
 _TOLERANCE = 0.1  # of the design
+_TIED = 1e-9  # lengths closer than this, relative to the largest, are tied: rounding errors are far smaller
 _GRAIN = 2.0**16  # values are rounded to so many steps, so that no decision hangs on their last bits
 
 
@@ -408,9 +409,15 @@ def _psi(x: FloatArray) -> FloatArray:
 
 
 def _spanning(features: FloatArray) -> IntArray:
-    """Indices of as many rows as there are features, which span all of them."""
-    from scipy.linalg import qr
+    """Indices of as many rows as there are features, which span all of them.
 
-    pivots = qr((features / column_scales(features)).T, mode="r", pivoting=True)[1]
-    chosen: IntArray = np.sort(pivots[: features.shape[1]]).astype(np.int64)
-    return chosen
+    Each is the longest beyond the span of those before it; of tied ones the first, on every processor.
+    """
+    rest, chosen = features / column_scales(features), list[int]()
+    for _ in range(features.shape[1]):
+        sizes = (rest**2).sum(axis=1)
+        sizes[chosen] = 0.0
+        chosen.append(int((sizes >= sizes.max() * (1 - _TIED)).argmax()))
+        along = rest[chosen[-1]] / np.linalg.norm(rest[chosen[-1]])
+        rest = rest - np.outer(rest @ along, along)
+    return np.sort(np.array(chosen, np.int64))

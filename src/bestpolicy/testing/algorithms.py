@@ -172,8 +172,12 @@ class _Rehearsal:
         """Count the runs in which some check claims what is not true."""
         false = 0
         for number in range(runs):
-            checks = [check for _, check in self.play(seed + number) if check is not None]
-            false += not all(self._is_true(check) for check in checks)
+            boldest = dict[bytes, Check]()  # of each policy: if that is true, so is whatever else is claimed of it
+            for _, check in self.play(seed + number):
+                if check is not None:
+                    policy = np.asarray(check.policy).tobytes()
+                    boldest[policy] = min(boldest.get(policy, check), check, key=lambda known: known.epsilon)
+            false += not all(map(self._is_true, boldest.values()))
         chance = float(bdtrc(false - 1, runs, _DELTA)) if false else 1.0
         self.require(
             chance >= _SURE,

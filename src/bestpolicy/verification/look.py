@@ -46,7 +46,9 @@ absolute values; and every bound is raised by a part in 10⁹, which is far more
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from math import inf, log
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -65,6 +67,8 @@ _COARSE, _FINE = 20, 12  # rounds at most: by way of the hub, then for every dir
 _STILL = 0.97  # a round that lowers nothing further than to this is the last of its kind
 _ROOM = 1 + 1e-9
 _SMALL = 400  # states up to which a policy is evaluated by a solve
+_TINY = 64  # states up to which that takes less time than sweeps, however soon they settle
+_TABLE = 2**16  # entries up to which frequencies are also kept as an array
 _SWEEPS = 20_000
 _HUGE = 1e100
 
@@ -448,11 +452,13 @@ class Look:
             choice = np.where(going, chosen, -1)
             if settled and before is not None and np.array_equal(choice, before):
                 break
-            before, rows, paid = choice, self.seen[chosen], np.where(going, gains[chosen], floor)
+            before, paid = choice, np.where(going, gains[chosen], floor)
             values, settled = process.spread(np.maximum(best[process.live], floor)), False
             # Where nobody stops and no end comes early, values that move alike differ from the limit by one number.
             alike = process.is_level and process.step < 1 and bool(going.all())
-            for _ in range(_SWEEPS // 60 if alike or len(chosen) > _SMALL else 0):
+            solved = len(chosen) <= (_TINY if alike and process.step < 0.999 else 0 if alike else _SMALL)
+            rows: Any = None if solved else self.seen[chosen]
+            for _ in range(0 if solved else _SWEEPS // 60):
                 following = process.spread(paid + process.step * going * (rows @ values))
                 moved = (following - values)[process.live]
                 settled = bool((np.ptp(moved) if alike else np.abs(moved).max()) <= scale)
@@ -461,9 +467,25 @@ class Look:
                     values = values + alike * process.step / max(1 - process.step, EPS) * float(moved.mean())
                     break
             if not settled and len(chosen) <= _SMALL:
-                system = np.eye(len(chosen)) - process.step * going[:, None] * rows[:, process.live].toarray()
-                values, settled = process.spread(np.linalg.solve(system, paid)), True
+                system = np.eye(len(chosen)) - process.step * going[:, None] * self._among_live(chosen)
+                found: Any = np.linalg.solve(system, paid)
+                values, settled = process.spread(found), True
         return values
+
+    def _among_live(self, chosen: Ints) -> Floats:
+        """Frequencies (n, n) of live states after the chosen pairs."""
+        found: Floats
+        if self.pairs * self.process.size > _TABLE:
+            found = self.seen[chosen][:, self.process.live].toarray()
+        else:
+            found = self._whole[chosen]
+        return found
+
+    @cached_property
+    def _whole(self) -> Floats:
+        """All frequencies of live states, for a table so small that to take rows of a sparse matrix takes longer."""
+        found: Floats = self.seen.toarray()[:, self.process.live]
+        return found
 
 
 # --- Lemma E

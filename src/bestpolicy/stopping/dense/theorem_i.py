@@ -152,9 +152,9 @@ def prior_fields(prior: Prior) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a look says: the ε that it certifies, how far it is on the way to the asked one, up to 1, and how `loose` it is.
+    """What a look says: the ε that it certifies, and how far it is on the way to the asked one, up to 1.
 
-    That is how much larger Σζ² might be than what was seen because values are not known well, in terms of that.
+    `loose` is how much larger Σζ² might be than what was seen because values are not known well, in terms of that.
     """
 
     epsilon: float

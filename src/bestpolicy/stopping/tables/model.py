@@ -34,6 +34,7 @@ from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.tables.solve import Solver
 
 _SMALL = 400  # states up to which a policy is evaluated by a dense solve
+_TINY = 2**16  # entries up to which a kernel is also kept as an array: to take rows of a sparse one takes longer
 _SWEEPS = 60
 _TIED = 1e-10  # actions closer than this, relative to the longest value, are tied
 
@@ -294,24 +295,28 @@ class Chain:
     def evaluate(self, kernel: Matrix, policy: IntArray, gains: FloatArray, ends: FloatArray) -> FloatArray:
         """Value (N,) of a policy (one pair a live state) with these gains (M,) and values of ends."""
         if len(policy) <= _SMALL:
-            return self._solve(kernel[policy], gains[policy], ends)
+            after = kernel @ self._only_ends(ends)
+            return self._solve(self._among_live(kernel[policy]), gains[policy] + self.step * after[policy], ends)
         values = np.array(ends)
         given = gains[policy] + self.step * (kernel[policy] @ self._only_ends(ends))
         values[self.live] = Solver(self, kernel, policy).solve(given)[0]
         return values
 
     @one_thread()
-    def _solve(self, rows: Matrix, gains: FloatArray, ends: FloatArray) -> FloatArray:
-        """Value (N,) if these rows (n, N) and gains (n,) belong to the live states."""
-        system = rows[:, self.live].toarray("F")  # in the order that LAPACK computes in, so where it stands
+    def _solve(self, system: FloatArray, given: FloatArray, ends: FloatArray) -> FloatArray:
+        """Value (N,) if this array (n, n) of probabilities, which is used up, and gains (n,) belong to live states."""
         system *= -self.step
         np.einsum("ii->i", system)[:] += 1.0
         values = np.array(ends)
-        given = gains + self.step * (rows @ self._only_ends(ends))
         _, _, values[self.live], failed = lapack.dgesv(system, given, overwrite_a=True)
         if failed:
             raise np.linalg.LinAlgError("Singular matrix")
         return values
+
+    def _among_live(self, rows: Matrix) -> FloatArray:
+        """Probabilities (n, n) of live states in rows (n, N), in the order that LAPACK computes in, where it stands."""
+        found: FloatArray = rows[:, self.live].toarray("F")
+        return found
 
     def _only_ends(self, values: FloatArray) -> FloatArray:
         kept = np.array(values)
@@ -339,6 +344,7 @@ class Chain:
             values[ended] = ends[ended]
         scale = float(np.abs(gains).max()) * float(self.longest.max())
         before: IntArray | None = None
+        small, after, whole = len(self.live) <= _SMALL, None, None
         for _ in range(rounds):
             q = gains + self.step * (kernel @ values)
             policy, better = self.greedy(q, scale), np.maximum(self.best(q)[self.live], floor)
@@ -346,15 +352,21 @@ class Chain:
             values[self.live] = better
             stopped = better <= floor
             choice = np.where(stopped, -1, policy)
-            if moved <= 1e-9 * scale or (before is not None and (choice == before).all() and len(policy) <= _SMALL):
+            if moved <= 1e-9 * scale or (before is not None and (choice == before).all() and small):
                 break
-            before, rows = choice, kernel[policy]
-            if stopped.any():
-                rows = csr_array(diags_array(1.0 - stopped) @ rows)
+            before = choice
             fixed = np.where(stopped, max(floor, -1e300), gains[policy])
-            if len(policy) <= _SMALL:
-                values = self._solve(rows, fixed, ends)
+            if small:
+                if after is None:
+                    after = kernel @ self._only_ends(ends)
+                    whole = kernel.toarray()[:, self.live] if kernel.shape[0] * self.size <= _TINY else None
+                system = self._among_live(kernel[policy]) if whole is None else np.asfortranarray(whole[policy])
+                system[stopped] = 0.0
+                values = self._solve(system, fixed + self.step * np.where(stopped, 0.0, after[policy]), ends)
             else:
+                rows = kernel[policy]
+                if stopped.any():
+                    rows = csr_array(diags_array(1.0 - stopped) @ rows)
                 for _ in range(_SWEEPS):
                     values[self.live] = fixed + self.step * (rows @ values)
         return values
