@@ -10,17 +10,26 @@ from scipy.spatial import ConvexHull
 from scipy.stats import binomtest
 
 import bestpolicy as bp
+from bestpolicy.algorithms import sharp_dense
 from bestpolicy.algorithms.dense_plan import Knowledge
 from bestpolicy.algorithms.protocol import Remembered, Task
 from bestpolicy.algorithms.sharp import by_table
 from bestpolicy.algorithms.sharp_dense import DenseCourse, Running
 from bestpolicy.design import g_optimal_design
 from bestpolicy.samples import Pulls
-from bestpolicy.stopping.dense import theorem_i
 from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals
 from bestpolicy.stopping.dense.paths import VERTICES, largest_gain, path_bound
 from bestpolicy.stopping.dense.policies import PolicyPrior
-from bestpolicy.stopping.dense.theorem_i import SIZE_SHARES, Book, Lag, LeastLinear, Outcome, above_psi, on_grid
+from bestpolicy.stopping.dense.theorem_i import (
+    CAUTION,
+    SIZE_SHARES,
+    Book,
+    Lag,
+    LeastLinear,
+    Outcome,
+    above_psi,
+    on_grid,
+)
 from bestpolicy.stopping.dense.theorem_ud import PathBook, law_widths
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.lemmas.betting import psi
@@ -46,9 +55,9 @@ class Lagged:
         self.shares /= self.shares.sum()
         self.evidence = Evidence.empty(problem, self.pairs).add(self.draw(pilot))
         known = self.known()
-        self.lag = Lag(
-            1, pilot, delta, known.ellipsoids(0.1 * delta), known.policies(), known.frame(self.shares, 0.05 * delta)
-        )
+        ellipsoids, frame = known.ellipsoids(0.1 * delta), known.frame(self.shares, 0.05 * delta)
+        new = {"size_shares": np.array(SIZE_SHARES), "caution": CAUTION}
+        self.lag = Lag(1, pilot, delta, ellipsoids, known.policies(), frame, **new)
         if problem.horizon is None:
             paths = known.paths(self.shares, 0.05 * delta)
             self.lag = replace(self.lag, sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
@@ -197,12 +206,13 @@ def test_bets_win_at_the_truth_as_rarely_as_they_should(mdp):
         assert binomtest(count, len(won), 1 / level, alternative="greater").pvalue > 1e-3, (level, count)
 
 
-def test_a_worse_policy_is_called_optimal_rarely(monkeypatch):
-    monkeypatch.setattr(theorem_i, "SIZE_SHARES", np.array([1e-9, 1e-9, 1.0 - 4e-9, 1e-9, 1e-9]))
+def test_a_worse_policy_is_called_optimal_rarely():
+    one_size = np.array([1e-9, 1e-9, 1.0 - 4e-9, 1e-9, 1e-9])
     policy, runs, wrong = np.array([[0]]), 40, 0
     for seed in range(runs):  # all of δ' = 0.5 on this policy, and on one size of bets
         one = Lagged(almost_tied(), seed, pilot=200, batches=(), delta=0.5)
-        lag = one.lag = replace(one.lag, policies=PolicyPrior(policy, np.array([[[0.0, -40.0]]])))
+        prior = PolicyPrior(policy, np.array([[[0.0, -40.0]]]))
+        lag = one.lag = replace(one.lag, policies=prior, size_shares=one_size)
         one.running = Running(lag, one.running.evidence)
         for size in (400, 800):
             one.batch(size)
@@ -231,6 +241,71 @@ def test_bets_rest_on_what_was_planned_and_known_before_the_batch():
         stakes.append(book.sizes[0, :1, None, None] * book.entries[0].bets.stakes(np.arange(1)))
     assert course.snapshot is before
     np.testing.assert_array_equal(stakes[0], stakes[1])
+
+
+@pytest.mark.parametrize("kind", [Book, PathBook])
+def test_bets_stay_moderate_when_allocations_change(kind):
+    one = Lagged(DISCOUNTED, 0, batches=(40,))
+    one.shares = np.where(np.arange(one.shares.size) < 5, 1.0, 1e-4)[None]  # some pairs are hardly sampled any more
+    one.shares /= one.shares.sum()
+    one.batch(400)
+    boldest = {}
+    for caution in (0.0, CAUTION):
+        lag = replace(one.lag, caution=caution)
+        book = kind(one.problem, one.sampled, lag, lag.policies.favourite)
+        for snapshot, batch in one.running.batches:
+            book.enter(snapshot, batch)
+        bets = book.entries[-1].bets
+        reach = np.max(bets.expected_reach(), axis=0)
+        if kind is Book:
+            up, down = bets.expected_reach()
+            stakes = book.sizes[0][:, None, None] * bets.stakes(np.arange(len(book.rivals)))
+            boldest[caution] = float((np.abs(stakes) * np.where(stakes > 0, up, down)).max())
+        else:
+            boldest[caution] = float((book.sizes[0] * book.lengths[-1] * reach[0]).max())
+    assert boldest[CAUTION] <= CAUTION * (1 + 1e-9) < boldest[0.0]
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("theorem", ["I", "UD"])
+@pytest.mark.parametrize("delta", [0.5, 0.1])
+@pytest.mark.parametrize("name", ["near tie", "features", "rare rewards"])
+def test_runs_are_wrong_as_rarely_as_they_say(name, delta, theorem, monkeypatch):
+    """Every claim of every look counts; policies that lose just more than what is asked are within reach."""
+    mdp = {
+        "near tie": lambda: almost_tied(0.06),
+        "features": lambda: DISCOUNTED,
+        "rare rewards": lambda: tabular_mdp(
+            np.full((2, 2, 2), 0.5), np.array([[0.01, 0.02], [0.02, 0.01]]), discount=0.5
+        ),
+    }[name]()
+    monkeypatch.setattr(sharp_dense, "_BETTER", 1e9 if theorem == "I" else 0.0)
+    monkeypatch.setattr(sharp_dense, "_FIRST_SHARE", 1.0)  # all of δ on the first lag
+    monkeypatch.setattr(sharp_dense, "_LAG_RATIO", 1e9)
+    monkeypatch.setattr(sharp_dense, "_RATIO", 1.3)  # fewer looks take less time
+    monkeypatch.setattr(sharp_dense, "_NEAR_RATIO", 1.2)
+    monkeypatch.setattr(sharp_dense, "_IN_SIGHT", 0.05)  # which begins long before it knows what is good
+    losses = sorted({round(float(mdp.loss(np.array(policy))), 9) for policy in itertools.product(*_open(mdp))})
+    epsilon = 0.95 * next(loss for loss in losses if loss > 0)
+    runs, wrong, claims = 300, 0, 0
+    for seed in range(runs):
+        course = DenseCourse(Task(mdp.problem, epsilon, delta, np.random.default_rng(seed)))
+        simulator, rng, bad = bp.ExactSimulator(mdp), np.random.default_rng([seed, 1]), False
+        while not course.over and course.samples < 3000:
+            course.begin(course.decide())
+            course.add(simulator.sample(course.pulls(), rng))
+            course.look()
+            if course.check.epsilon < inf:
+                claims += 1
+                bad |= bool(mdp.loss(course.check.policy[0]) > course.check.epsilon + 1e-9)
+        wrong += bad
+    print(f"{name}, δ = {delta}, Theorem {theorem}: {wrong} of {runs} wrong, {claims} claims")
+    assert claims > runs / 2
+    assert binomtest(wrong, runs, delta, alternative="greater").pvalue > 1e-3
+
+
+def _open(mdp):
+    return [np.flatnonzero(allowed) for allowed in mdp.problem.mask]
 
 
 def test_a_book_that_is_opened_late_says_the_same():
