@@ -38,7 +38,7 @@ def test_the_policy_is_as_good_as_certified(kind, epsilon):
     assert result.epsilon <= epsilon
     assert mdp.loss(result.policy) <= result.epsilon + 1e-9
     tiny = mdp.problem.stages * len(mdp.problem.pairs) <= 8
-    letter = "I" if tiny or (kind in ("discounted", "episodic") and epsilon == 0) else "U"  # small tables at ε = 0, too
+    letter = "I" if tiny or epsilon == 0 else "U"  # small tables at ε = 0, too
     assert result.rule == f"Theorem {letter}" + ("" if mdp.problem.horizon is None else "-E")
 
 
@@ -78,6 +78,7 @@ def course_of(checks):
 def test_a_small_table_with_tied_actions_is_handed_over_and_can_be_stopped_anywhere(tmp_path, monkeypatch, mdp, last):
     """ε = 0: Theorem I begins. If it sees no end it has spent nothing, and Theorem U goes on with all of δ."""
     monkeypatch.setattr(sharp, "_PATIENCE", 25)
+    monkeypatch.setattr(sharp, "_EPISODIC_PATIENCE", 25)
     asked = {"epsilon": 0.0, "delta": 0.1, "algorithm": "sharp", "seed": 1}
     simulator, store, path = bp.ExactSimulator(mdp), tmp_path / "run.db", tmp_path / "certificate.json"
     straight = bp.identify(simulator, **asked, max_samples=4000)

@@ -467,7 +467,7 @@ def requests(model, *, outcomes, most=8):
 
 def test_a_look_changes_nothing_of_the_next_one():
     """Other outcomes at the first look of a lag: as long as it goes on, the next ones have the same counts and bets."""
-    model = bp.instances.load("riverswim", states=4, discount=0.8)
+    model = bp.instances.load("riverswim", states=5, discount=0.8)
     runs = [requests(model, outcomes=lambda i, begun, k=k: [i, k * begun]) for k in (0, 1)]
     begin = next(i for i, (decided, _) in enumerate(runs[0]) if "lag" in decided)
     lag, seen = runs[0][begin][0]["lag"], set()
@@ -487,7 +487,7 @@ def test_a_look_changes_nothing_of_the_next_one():
 
 def test_a_rehearsal_has_random_numbers_of_its_own(monkeypatch):
     """However many of them a plan uses, no later plan and no sample changes."""
-    model = bp.instances.load("riverswim", states=4, discount=0.8)
+    model = bp.instances.load("riverswim", states=5, discount=0.8)
     usual = requests(model, outcomes=lambda i, _: i)
 
     def wasteful(table, past, epsilon, delta, rng, **options):

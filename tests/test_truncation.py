@@ -88,7 +88,8 @@ def test_certificates_say_what_was_truncated(algorithm):
     )
     assert result.certified
     document = make_certificate(result)
-    assert (document["version"], document["claim"]["reward_bias"]) == (4, 6.5 / 20)
+    assert document["version"] >= 4
+    assert document["claim"]["reward_bias"] == 6.5 / 20
     found = verify_text(json.dumps(document))
     assert found.valid
     assert found.recomputed_epsilon == pytest.approx(result.epsilon, rel=0.03)

@@ -41,7 +41,9 @@ _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what i
 # needs half as many on most.
 # Not in episodes: at their last step actions are often tied, where Theorem U certifies a much smaller ε.
 _SMALLEST, _SMALL = 8, 100
-_PATIENCE = 50_000  # samples of each (stage, pair) after which Theorem I, if it sees no end, gives way to Theorem U
+# Samples of each (stage, pair) after which Theorem I, if it sees no end, gives way to Theorem U; in episodes ties are
+# more likely than small gaps.
+_PATIENCE, _EPISODIC_PATIENCE = 50_000, 10_000
 # Of the value that is seen: what is certified of it, before a lag was looked at; at least and at most.
 _KNOWN, _LEAST_KNOWN, _MOST_KNOWN = 0.85, 0.2, 0.97
 _RULE = {False: "Theorem U", True: "Theorem U-E"}  # discounted, episodic
@@ -126,7 +128,8 @@ def tied(course: DenseCourse) -> bool:
 
     What lags of Theorem I have spent stays spent; one may have begun by luck, and then the end is in sight no longer.
     """
-    patience = _PATIENCE * course.problem.stages * len(course.problem.pairs)
+    patience = _PATIENCE if course.problem.horizon is None else _EPISODIC_PATIENCE
+    patience *= course.problem.stages * len(course.problem.pairs)
     return course.problem.is_tabular and course.samples >= patience and not course.in_sight
 
 

@@ -33,6 +33,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.reproducible import EPS
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.evidence import second_moments
@@ -391,11 +392,14 @@ class Entry:
         return found
 
     def moments(self) -> FloatArray:
-        """Σ (x - f')(x - f')ᵀ by pair, (stages, U, d, d)."""
+        """Σ (x - f')(x - f')ᵀ by pair, (stages, U, d, d), and no less in any direction, whatever was rounded."""
         second = self._second_moments() if self.second is None else self.second
         mixed = self.first[:, :, :, None] * self.means[:, :, None, :]
         own = self.tally.pulls[:, :, None, None] * (self.means[:, :, :, None] * self.means[:, :, None, :])
-        found: FloatArray = second - mixed - mixed.swapaxes(2, 3) + own
+        states, dimension = self.bets.problem.states, second.shape[-1]
+        sizes = np.trace(second + own, axis1=2, axis2=3)  # mixed terms are at most that
+        room = (2 * states + 8 * dimension + 32) * EPS * sizes[:, :, None, None] * np.eye(dimension)
+        found: FloatArray = second - mixed - mixed.swapaxes(2, 3) + own + room
         return found
 
 

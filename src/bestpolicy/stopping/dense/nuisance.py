@@ -270,7 +270,7 @@ def largest_drifts(moments: FloatArray, around: Surroundings, continuation: floa
     """g²·λ_max(AᵀSA) of moments S (stages, K, d, d), or a bound on it, (stages, K)."""
     root, dimension = around.root[:, None], moments.shape[-1]
     shapes = root.swapaxes(2, 3) @ moments @ root
-    traces = np.trace(shapes, axis1=2, axis2=3)
+    traces = np.clip(np.trace(shapes, axis1=2, axis2=3), 0.0, None)
     if traces.size * dimension**3 <= _FEW:
         largest = np.clip(np.linalg.eigvalsh(shapes)[..., -1], 0.0, None) + 1e-11 * traces
     else:
