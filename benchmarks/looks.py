@@ -31,20 +31,21 @@ _NUMBERS = 4  # arrays of each entry of a tally
 
 def measure(pairs: int) -> None:
     """Print seconds of looks and of a rehearsal, megabytes, and what the limit of megabytes is."""
-    problem, rng = garnet(pairs // 4, 4, 0.9), np.random.default_rng(0)
-    past = problem.sample(np.full(problem.table.pairs, 400), rng)
-    epsilon, rest = 0.05 * problem.largest(), 1 - sum(SHARES.values())
-    planner = Planner(Past.of(problem.table, past), epsilon, 0.0325, np.array([0.05, rest - 0.05]))
-    counts, template = np.full(problem.table.pairs, 2000.0), np.zeros(problem.table.chain.size)
-    lag = planner.lag(counts, template, planner.from_the_past(template))
-    fresh = problem.sample(PLANNED * lag.unit, rng)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
-    before, seconds = peak_megabytes(), []
-    for _ in range(2):
-        began = CLOCK()
-        look(problem.table, lag, fresh, PLANNED)
-        seconds.append(CLOCK() - began)
-    peak = peak_megabytes() - before
+    for size in (40, pairs):  # what the first look of a process loads is no matter of its size
+        problem, rng = garnet(size // 4, 4, 0.9), np.random.default_rng(0)
+        past = problem.sample(np.full(problem.table.pairs, 400), rng)
+        epsilon, rest = 0.05 * problem.largest(), 1 - sum(SHARES.values())
+        planner = Planner(Past.of(problem.table, past), epsilon, 0.0325, np.array([0.05, rest - 0.05]))
+        counts, template = np.full(problem.table.pairs, 2000.0), np.zeros(problem.table.chain.size)
+        lag = planner.lag(counts, template, planner.from_the_past(template))
+        fresh = problem.sample(PLANNED * lag.unit, rng)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
+        before, seconds = peak_megabytes(), []
+        for _ in range(2):
+            began = CLOCK()
+            look(problem.table, lag, fresh, PLANNED)
+            seconds.append(CLOCK() - began)
+        peak = peak_megabytes() - before
     began = CLOCK()
     planner.rehearse(counts, template, rng, planner.from_the_past(template))
     seconds.append(CLOCK() - began)

@@ -34,7 +34,7 @@ from bestpolicy.errors import InvalidInput
 from bestpolicy.stopping.tables.solve import Solver
 
 _SMALL = 400  # states up to which a policy is evaluated by a dense solve
-_TINY = 2**16  # entries up to which a kernel is also kept as an array: to take rows of a sparse one takes longer
+_TINY = 2**14  # entries up to which a kernel is also kept as an array: to take rows of a sparse one takes longer
 _SWEEPS = 60
 _TIED = 1e-10  # actions closer than this, relative to the longest value, are tied
 
@@ -363,6 +363,7 @@ class Chain:
                 system = self._among_live(kernel[policy]) if whole is None else np.asfortranarray(whole[policy])
                 system[stopped] = 0.0
                 values = self._solve(system, fixed + self.step * np.where(stopped, 0.0, after[policy]), ends)
+                del system  # before the next one is made
             else:
                 rows = kernel[policy]
                 if stopped.any():
