@@ -43,6 +43,7 @@ _ENDS = (
     (400.0, 3.0),
 )  # of a lag, over the past; ranges, over expected
 _FARTHEST, _HALVINGS = 64.0, 4  # standard deviations along paths, and how often a factor of 2 of them is halved
+_APART = 1e-6  # of a trace: how far eigenvalues are moved apart
 _LARGEST_WEIGHT, _STEP = 16.0, 1 / 64  # of regression weights, and what they and shares are rounded to
 _DRAWS, _FEWEST_DRAWS, _DRAWN_ENTRIES = 400, 20, 20_000_000  # of policies, for a prior; of numbers to evaluate them
 
@@ -257,26 +258,28 @@ class Knowledge:
             return Frame(np.zeros((stages, dimension, 0)), np.zeros((0, stages, dimension)))
         nats = log(2 * len(_ENDS) * stages * dimension / delta)
         noise = second_moments(sampled, shares * self._first_variances() / self.weights**2)
-        noise, vectors = np.linalg.eigh(noise)
-        noise = np.maximum(noise, 1e-9 * noise[:, -1:])
+        noise = noise + 1e-9 * np.trace(noise, axis1=1, axis2=2)[:, None, None] * np.eye(dimension)
+        # A root by Cholesky: eigenvectors are not the same on all processors.
+        root = np.linalg.cholesky(noise)
+        vectors: FloatArray = np.linalg.inv(root).swapaxes(1, 2).astype(np.float64)  # in these directions noise is 1
         if not problem.is_tabular:
             gram = second_moments(sampled, shares / self.weights)
             gram = gram + 1e-9 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(dimension)
             ahead = response.played - response.played.mean(axis=1, keepdims=True)
             stage = np.repeat(np.arange(stages), problem.states)
             answers = response.directions(stage, ahead.reshape(-1, dimension))
-            white = np.einsum(
-                "nhd,hde,hef,hf->hnf", answers, np.linalg.inv(gram), vectors, np.sqrt(noise), optimize=True
-            )
-            _, turn = np.linalg.eigh(white.swapaxes(1, 2) @ white)
-            vectors, noise = (vectors / np.sqrt(noise)[:, None, :]) @ turn, np.ones(noise.shape)
+            white = np.einsum("nhd,hde,hef->hnf", answers, np.linalg.inv(gram), root, optimize=True)
+            forms = white.swapaxes(1, 2) @ white
+            # Values that would be equal are made to differ: else the vectors would hang on the processor.
+            apart = np.trace(forms, axis1=1, axis2=2)[:, None] * np.linspace(0.0, _APART, dimension)
+            vectors = vectors @ np.linalg.eigh(forms + apart[:, :, None] * np.eye(dimension))[1]
         values = response.following(response.values)
         expected = 1 + problem.continuation * np.ptp(values, axis=1)[:, None]
         largest = 1 + problem.continuation * response.following(problem.value_limits)[:, None]
         stakes = np.where(shares > 0, 1 / self.weights, 0.0)[:, :, None] * np.abs(sampled @ vectors)
         sizes = np.empty((len(_ENDS), stages, dimension))
         for place, (end, room) in enumerate(_ENDS):
-            squares = end * self.evidence.tally.samples * np.maximum(noise, 1e-12 * noise.max())
+            best = sqrt(2 * nats / (end * self.evidence.tally.samples))
             reach = (stakes * np.minimum(room * expected, largest)[:, :, None]).max(axis=1)
-            sizes[place] = np.minimum(np.sqrt(2 * nats / squares), 0.6 / np.maximum(reach, 1e-300))
+            sizes[place] = np.minimum(best, 0.6 / np.maximum(reach, 1e-300))
         return Frame(vectors, sizes)
