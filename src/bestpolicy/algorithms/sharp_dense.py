@@ -50,7 +50,8 @@ _BETTER = 2.0  # by what factor squared standard deviations have to be more for 
 _IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: for a first lag, for a first allocation
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
-_BOOKS = 6  # policies of a lag whose sums are kept
+_BOOKS, _FEW_BOOKS = 6, 2  # policies of a lag whose sums are kept, and if sums of a batch have more numbers than this
+_LONG = 1_000_000
 _WORK, _FEWEST = 20_000_000, 2  # numbers that policies of a look have in all; of policies that are looked at anyway
 _TINY = 1e-9  # of the largest value: what a policy loses counts for more
 _CLOSE = 0.5  # of ε: a policy that promises less than another by more than that is not tested
@@ -86,7 +87,8 @@ class Running:
         key = policy.tobytes()
         if key not in self._books:
             favourite = self.lag.policies.favourite.tobytes()
-            for old in [old for old in self._books if old != favourite][: max(0, len(self._books) - _BOOKS + 1)]:
+            most = _BOOKS if sampled.size <= _LONG else _FEW_BOOKS
+            for old in [old for old in self._books if old != favourite][: max(0, len(self._books) - most + 1)]:
                 del self._books[old], self._entered[old]
             self._books[key], self._entered[key] = self._new(problem, sampled, policy), 0
         book = self._books[key]
