@@ -17,7 +17,8 @@ from bestpolicy.algorithms.sharp import by_table
 from bestpolicy.algorithms.sharp_dense import DenseCourse, Running
 from bestpolicy.design import g_optimal_design
 from bestpolicy.samples import Pulls
-from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals
+from bestpolicy.stopping.dense.bets import Bets, Rivals
+from bestpolicy.stopping.dense.entries import Entry
 from bestpolicy.stopping.dense.paths import VERTICES, largest_gain, path_bound
 from bestpolicy.stopping.dense.policies import PolicyPrior
 from bestpolicy.stopping.dense.theorem_i import (

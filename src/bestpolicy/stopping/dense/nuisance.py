@@ -27,8 +27,9 @@ import numpy as np
 from bestpolicy._numerics.arrays import FloatArray
 from bestpolicy._numerics.reproducible import EPS
 from bestpolicy.problem import Problem
-from bestpolicy.stopping.dense.bets import EXACT, Entry, lengths
+from bestpolicy.stopping.dense.bets import EXACT
 from bestpolicy.stopping.dense.box import Box, Frame
+from bestpolicy.stopping.dense.entries import Entry, lengths
 from bestpolicy.stopping.evidence import Evidence, Model, fit
 from bestpolicy.stopping.lemmas.propagation import Propagation, propagate
 from bestpolicy.stopping.rounding import Rounding

@@ -71,8 +71,9 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import EPS, one_thread, steady
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
-from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot, entered
+from bestpolicy.stopping.dense.bets import Bets, Rivals, Snapshot
 from bestpolicy.stopping.dense.box import Frame, LeastInBox
+from bestpolicy.stopping.dense.entries import Entry, entered
 from bestpolicy.stopping.dense.nuisance import SPLIT, Spread, Surroundings, largest_drifts
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
 from bestpolicy.stopping.evidence import Evidence, second_moments

@@ -65,7 +65,8 @@ from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import EPS, one_thread, steady
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
-from bestpolicy.stopping.dense.bets import Bets, Entry, Rivals, Snapshot, entered
+from bestpolicy.stopping.dense.bets import Bets, Rivals, Snapshot
+from bestpolicy.stopping.dense.entries import Entry, entered
 from bestpolicy.stopping.dense.nuisance import SPLIT, Spread, Surroundings, is_large, largest_drifts
 from bestpolicy.stopping.dense.paths import path_bound
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
