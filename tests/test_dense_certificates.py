@@ -3,6 +3,7 @@
 import base64
 import json
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,3 +133,13 @@ def test_policies_that_were_drawn_are_listed_once_with_weights_that_sum_to_one(c
 def test_episodes_too(tmp_path):
     case = Case(tmp_path, EPISODIC, 0.3)
     assert case.verdict(store=True).valid
+
+
+@pytest.mark.parametrize(("name", "theorem"), [("intersection-4", "I"), ("paths-4", "UD")])
+def test_certificates_of_version_4_have_the_bets_of_their_time(name, theorem):
+    document = json.loads((Path(__file__).parent / "data" / f"{name}.json").read_text())
+    assert document["version"] == 4
+    assert "caution" not in document["proof"]["lag"]
+    found = bp.verify(Path(__file__).parent / "data" / f"{name}.json")
+    assert found.valid
+    assert found.theorem == theorem
