@@ -19,7 +19,7 @@ from bestpolicy.design import g_optimal_design
 from bestpolicy.samples import Pulls
 from bestpolicy.stopping.dense.bets import Bets, Rivals
 from bestpolicy.stopping.dense.entries import Entry
-from bestpolicy.stopping.dense.paths import VERTICES, largest_gain, path_bound
+from bestpolicy.stopping.dense.paths import VERTICES, Planning, path_bound
 from bestpolicy.stopping.dense.policies import PolicyPrior
 from bestpolicy.stopping.dense.theorem_i import (
     CAUTION,
@@ -395,8 +395,8 @@ def test_paths_in_the_true_model_add_up_to_the_loss():
     gains = np.where(problem.mask, q - values[:, None], -inf)
     gains[np.arange(5), policy] = 0.0
     loss = mdp.loss(policy)
-    assert largest_gain(problem, gains[None], mu, np.zeros((5, 2))) == pytest.approx(loss, rel=1e-6)
-    assert largest_gain(problem, gains[None], mu, np.full((5, 2), 0.01)) > loss
+    assert Planning(problem, mu, np.zeros((5, 2))).largest(gains[None]) == pytest.approx(loss, rel=1e-6)
+    assert Planning(problem, mu, np.full((5, 2), 0.01)).largest(gains[None]) > loss
 
 
 def test_the_net_holds_the_ball():
@@ -436,7 +436,7 @@ def test_what_is_known_along_a_path_is_not_clipped_pair_by_pair():
         law[played, 2 * state] = law[other, 2 * state + 1] = 1.0
     widths[1, 1] = 2.0
     truth = (1 + g**2) / (1 - g**3)
-    assert 1 / (1 - g**2) < truth <= largest_gain(problem, gains[None], law, widths) < 4.0
+    assert 1 / (1 - g**2) < truth <= Planning(problem, law, widths).largest(gains[None]) < 4.0
 
 
 def test_bets_on_the_unknown_direction_have_mean_one_at_the_truth():

@@ -1,14 +1,15 @@
-"""sharp with features that mix states: bets on the rivals of a policy (Theorem I).
+"""sharp with features that mix states: bets on the rivals of a policy (Theorem I) or along paths (Theorem UD).
 
     sample a G-optimal design until the hardest rival stands out a little
     repeat
         now and then begin a lag: fix a prior over policies and the sizes of bets (`stopping.dense`)
         now and then choose anew what to sample, so that the hardest rivals are refuted soonest
         now and then take a snapshot of what is known: the bets on the next batches
-        sample a tenth more, and look: which ε does each lag certify, for its own policy and for the best one by now?
+        sample a tenth more (near the end a twentieth), and look: which ε does each lag certify, for its own policy and
+            for the most promising ones by now?
     until the certified ε is at most the asked one
 
-Lag l spends 0.42·0.58^(l-1)·δ, which sums to δ. The last three are looked at; those before stay spent. Every look
+Lag l spends 0.55·0.45^(l-1)·δ, which sums to δ. The last three are looked at; those before stay spent. Every look
 states an ε that holds, all of them together with probability 1 - δ, so a run that is stopped has the best of them."""
 
 from __future__ import annotations
@@ -50,8 +51,7 @@ _BETTER = 2.0  # by what factor squared standard deviations have to be more for 
 _IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: for a first lag, for a first allocation
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
-_BOOKS, _FEW_BOOKS = 6, 2  # policies of a lag whose sums are kept, and if sums of a batch have more numbers than this
-_LONG = 1_000_000
+_BOOKS = 6  # policies of a lag whose sums are kept
 _WORK, _FEWEST = 20_000_000, 2  # numbers that policies of a look have in all; of policies that are looked at anyway
 _TINY = 1e-9  # of the largest value: what a policy loses counts for more
 _CLOSE = 0.5  # of ε: a policy that promises less than another by more than that is not tested
@@ -87,8 +87,7 @@ class Running:
         key = policy.tobytes()
         if key not in self._books:
             favourite = self.lag.policies.favourite.tobytes()
-            most = _BOOKS if sampled.size <= _LONG else _FEW_BOOKS
-            for old in [old for old in self._books if old != favourite][: max(0, len(self._books) - most + 1)]:
+            for old in [old for old in self._books if old != favourite][: max(0, len(self._books) - _BOOKS + 1)]:
                 del self._books[old], self._entered[old]
             self._books[key], self._entered[key] = self._new(problem, sampled, policy), 0
         book = self._books[key]

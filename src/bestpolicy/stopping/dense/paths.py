@@ -125,16 +125,6 @@ def _gains(problem: Problem, place: tuple[IntArray, IntArray], rivals: FloatArra
     return table
 
 
-def largest_gain(
-    problem: Problem, gains: FloatArray, law: FloatArray, widths: FloatArray, enough: float = 0.0
-) -> float:
-    """The largest over tables of gains (I, S, A) of the least max Z + res/(1-g) that planning finds; not below 0.
-
-    Tables for which that is not more than `enough` are not looked at any further.
-    """
-    return Planning(problem, law, widths).largest(gains, enough)
-
-
 class Planning:
     """Functions Z for a kernel that is known up to widths; those of the last tables of gains are where the next begin.
 
@@ -149,7 +139,10 @@ class Planning:
         self.values = np.zeros((1, problem.states))
 
     def largest(self, gains: FloatArray, enough: float = 0.0) -> float:
-        """See `largest_gain`."""
+        """The largest over tables of gains (I, S, A) of the least max Z + res/(1-g) that it finds; not below 0.
+
+        Tables for which that is not more than `enough` are not looked at any further.
+        """
         problem, law, widths = self.problem, self.law, self.widths
         gains = gains[gains.max(axis=(1, 2)) > 0]
         if not len(gains):
