@@ -30,6 +30,7 @@ _PRIOR_SAMPLES = 5.0  # what a pair's own variance is mixed with: so many sample
 _QUIETEST = 0.02  # of the average variance: no pair is taken to be quieter
 _BOLD = 0.4  # of stake times range, at the hardest rivals: beyond it a pair is taken to be noisier
 _AHEAD = 3.0  # times the samples so far: where the end is expected, for that
+_LEAST_MISSING = 0.02  # of what bets have to earn: what has been refuted shall stay so
 _CRITICAL = 300  # rivals that a design is made for
 _ENTRIES = 6_000_000  # of pairs, dimensions and these rivals together
 _GROWTH = 4.0  # of the samples since a lag, in terms of those before it, that its ellipsoids are best for
@@ -196,12 +197,16 @@ class Knowledge:
         return weights
 
     @one_thread()
-    def allocation(self) -> tuple[FloatArray, float]:
-        """Shares (stages, K) that refute the hardest rivals soonest, and how many samples that takes for each nat."""
+    def allocation(self, missing: FloatArray | None = None) -> tuple[FloatArray, float]:
+        """Shares (stages, K) that refute the hardest rivals soonest, and how many samples that takes for each nat.
+
+        Rivals may be missing different parts (J,) of all that bets have to earn.
+        """
         stages, pairs = self.variances.shape
         number = max(20, min(_CRITICAL, _ENTRIES // (stages * pairs * self.problem.dimension)))
-        worst = self._hardest(self.errors, number)
-        accuracy = (np.maximum(self.gaps, self.errors) + self.allowance)[worst]
+        needs = np.ones(len(self.gaps)) if missing is None else np.sqrt(np.maximum(missing, _LEAST_MISSING))
+        worst = self._hardest(self.errors * needs, number)
+        accuracy = ((np.maximum(self.gaps, self.errors) + self.allowance) / needs)[worst]
         directions = (self.directions[worst] / accuracy[:, None, None]).reshape(len(worst), -1)
         design = transductive_design(
             self.model.sampled / np.sqrt(self.variances)[:, :, None], directions, tolerance=0.1

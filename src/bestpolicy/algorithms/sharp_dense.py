@@ -37,18 +37,18 @@ from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rounding import coordinates_of
 from bestpolicy.stopping.rule import Past, Proof
 
-_FIRST_SHARE, _NEXT_SHARE = 0.55, 0.45  # of δ for the first lag, and of what is left for each later one
+_FIRST_SHARE, _NEXT_SHARE = 0.7, 0.3  # of δ for the first lag, and of what is left for each later one
 LEFT = 1 - _FIRST_SHARE  # of δ after the first lag, and of what was left then after each later one
 _KEPT = 3  # lags that are looked at
 _RATIO, _NEAR_RATIO = 1.1, 1.05  # look each time there are so many times the samples; near the end
 _NEAR = 0.75  # of what has to be reached
 _LAG_RATIO = 3.0  # a lag for so many times the samples
 _LATE, _LATE_RATIO = 1_000_000, 10.0  # samples from which on a lag begins though the end is not in sight (ties)
-_REDESIGN = 1.3  # a new allocation for so many times the samples, and a new snapshot
+_REDESIGN = 1.12  # a new allocation for so many times the samples, and a new snapshot
 _EXPLORATION, _PATH_EXPLORATION = 0.1, 0.6  # share of the G-optimal design, for Theorems I and UD
-_LOOSE_EXPLORATION = 0.5  # for Theorem I, while it is hampered by how little is known of all values together
+_LOOSE_EXPLORATION = 0.2  # for Theorem I, while it is hampered by how little is known of all values together
 _BETTER = 2.0  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
-_IN_SIGHT, _GLIMPSE = 0.45, 0.1  # of the standard deviations that are needed: for a first lag, for a first allocation
+_IN_SIGHT, _GLIMPSE = 0.28, 0.1  # of the standard deviations that are needed: for a first lag, for a first allocation
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
 _BOOKS = 6  # policies of a lag whose sums are kept
@@ -151,6 +151,7 @@ class DenseCourse:
         self.snapshot: Snapshot | None = None
         self.price = nan  # samples for each nat, by the last allocation
         self.reached = 0.0  # of the standard deviations that are needed
+        self.missing: FloatArray | None = None  # what bets on each rival have still to earn, if they are known
         self.loose = 1.0  # how far looks are hampered by how little is known of all values together, up to 1
 
     @property
@@ -213,7 +214,7 @@ class DenseCourse:
                 lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
             decided["lag"] = lag.to_dict()
         if total >= _REDESIGN * self.designed and resolved >= _GLIMPSE * needed and len(known.gaps):
-            focused, price = known.allocation()
+            focused, price = known.allocation(self.missing)
             exploration = _EXPLORATION + self.loose * (_LOOSE_EXPLORATION - _EXPLORATION)
             exploration = _PATH_EXPLORATION if paths is not None else exploration
             decided["shares"] = exploration * self.everywhere + (1 - exploration) * focused
@@ -290,11 +291,12 @@ class DenseCourse:
         check = Check(rounds, self.samples, policy, 0.0, 1.0, False, inf, gap, f"Theorem I{suffix}")
         if self.check is not None and self.check.epsilon < inf:
             check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap, forecast=nan)
-        reached, self.loose = 0.0, 1.0
+        reached, self.loose, self.missing = 0.0, 1.0, None
         for running, tested in self._tested():
             outcome = running.book(self.used, self.sampled, tested).look(running.evidence)
             if outcome.reached >= reached:
                 reached, self.loose = outcome.reached, min(outcome.loose, 1.0)
+                self.missing = outcome.missing if np.array_equal(tested, policy) else None
             if outcome.epsilon < check.epsilon:
                 rule, proof = f"Theorem {running.lag.theorem}{suffix}", self._proof(running, tested)
                 check = replace(

@@ -170,6 +170,17 @@ class Bets:
         self.with_moments = dimension <= EXACT and self.variances.size * dimension**2 <= _MOMENTS
         self.centre = response.following(response.played).mean(axis=1, keepdims=True)
 
+    def steer(self, answered: FloatArray, count: float, most: float) -> None:
+        y = self.response.directions(self.rivals.stage, self.rivals.differences)
+        pulled = np.einsum("jhd,hde->jhe", answered, self.precision, optimize=True)
+        along = np.einsum("jhd,jhd->j", pulled, y) / self.spread
+        rest = answered - along[:, None, None] * y
+        turn = -rest * (self.spread / count)[:, None, None]
+        turned = np.einsum("jhd,hde->jhe", turn, self.precision, optimize=True)
+        length = np.sqrt(np.maximum(np.einsum("jhd,jhd->j", turned, turn), 0.0) / self.spread)
+        turned *= np.minimum(1.0, most / np.maximum(length, 1e-300))[:, None, None]
+        self._directions = self._directions + turned / self.spread[:, None, None]
+
     def soften(self, factor: FloatArray) -> None:
         """Make all stakes of every rival smaller by a factor (J,), before anything is asked of them."""
         self.factor = factor

@@ -86,9 +86,11 @@ SIZES = 2.0 ** (-np.arange(5) / 2)  # of bets, in terms of the largest
 SIZE_SHARES = (0.12, 0.16, 0.4, 0.22, 0.1)  # most lags end at six to ten times the samples that they began with
 OLD_SIZE_SHARES = (0.25, 0.3, 0.25, 0.12, 0.08)  # of lags in older files
 BOLDEST = 0.9  # of |τ|R̄
-_SOONEST = 1.5  # the largest bets are best if the end is at this many times the past
-CAUTION = 0.4  # of |τ|R, as the snapshot of a batch expects it
+_SOONEST = 1.0  # the largest bets are best if the end is at this many times the past
+CAUTION = 0.5  # of |τ|R, as the snapshot of a batch expects it
 _HARD, _AT_ONCE = 256, 48  # rivals that are looked at pair by pair, at most, and so many at a time
+_ABOVE = 1.4
+_CAP, _NOMINAL, _COUNT = 0.5, 2, 0.2
 _STEPS = 64  # of the grid of ε to a factor of 2
 _FINEST = 64 * 40
 
@@ -155,12 +157,14 @@ def prior_fields(prior: Prior) -> dict[str, Any]:
 class Outcome:
     """What a look says: the ε that it certifies, and how far it is on the way to the asked one, up to 1.
 
-    `loose` is how much larger Σζ² might be than what was seen because values are not known well, in terms of that.
+    `loose` is how much larger Σζ² might be than what was seen because values are not known well, in terms of that;
+    `missing` what bets on each rival of the policy (J,) have still to earn, in terms of what they have to in all.
     """
 
     epsilon: float
     reached: float
     loose: float = 1.0
+    missing: FloatArray | None = None
 
 
 def on_grid(epsilon: float, limit: float) -> float:
@@ -195,6 +199,7 @@ class Book:
         self.rivals = Rivals.of(problem, policy)
         self.entries = list[Entry]()
         self.sizes, self.whole = np.zeros((len(SIZES), len(self.rivals))), True
+        self.pressure = None
 
     def enter(self, snapshot: Snapshot, tally: Tally) -> None:
         """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
@@ -209,13 +214,28 @@ class Book:
         bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
         if not bets.possible or not len(self.rivals):
             return bets
+        if self.entries and _CAP:
+            self._steer(bets)
         boldest = bets.boldest()
         if not self.entries:
             largest = np.sqrt(2 * (self.nats + 1.5) * bets.spread / (_SOONEST * self.lag.started))
+            if _ABOVE:
+                gaps = -np.einsum("jd,jd->j", self.rivals.differences, bets.response.parameters[self.rivals.stage])
+                largest = np.maximum(largest, _ABOVE * (gaps + self.lag.asked / float(self.problem.value_limits[0])))
             self.sizes = SIZES[:, None] * np.minimum(largest, CAUTION / boldest)
         if self.lag.caution:
             bets.soften(np.minimum(1.0, self.lag.caution / (self.sizes[0] * boldest)))
         return bets
+
+    def _steer(self, bets: Bets) -> None:
+        entry, everyone = self.entries[-1], np.arange(len(self.rivals))
+        response = bets.response
+        slopes = entry.slopes(response.following(response.values), response.following(response.parameters))
+        bent = np.einsum("jhk,hkd->jhd", entry.bets.stakes(everyone) ** 2, slopes, optimize=True)
+        own = entry.earned()[1] - 0.5 * self.sizes[_NOMINAL][:, None, None] * response.preceding(bent)
+        self.pressure = own if self.pressure is None else self.pressure + own
+        count = max(bets.snapshot.counts.sum(), _COUNT * (self.lag.started + sum(e.tally.samples for e in self.entries)))
+        bets.steer(response.answered(self.pressure), float(count), _CAP)
 
     @property
     def number(self) -> FloatArray:
@@ -259,10 +279,11 @@ class Book:
             middle = (low + high) // 2
             low, high = (middle, high) if refuted(limit * 2.0 ** (-middle / _STEPS)) else (low, middle)
         epsilon, asked = limit * 2.0 ** (-low / _STEPS) if low else inf, self.lag.asked
-        least = float(evidence.at(asked / limit, left).min()) / self.nats
+        earned = steady(np.clip(evidence.at(asked / limit) / self.nats, 0.0, 1.0))
+        least = float(earned.min())
         if 0 < asked < epsilon and least >= 1:
             epsilon = asked
-        return Outcome(epsilon, min(1.0, max(0.0, float(steady(np.array(least))))), loose)
+        return Outcome(epsilon, least, loose, 1 - earned)
 
     def _around(self, fresh: Evidence) -> Surroundings | None:
         known = self.whole and all(entry.second is not None for entry in self.entries)
