@@ -60,6 +60,7 @@ are looked at pair by pair, and more of them only while one that is not might be
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import exp, floor, inf, log, log2
@@ -90,6 +91,7 @@ _SOONEST = 1.0  # the largest bets are best if the end is at this many times the
 CAUTION = 0.5  # of |τ|R, as the snapshot of a batch expects it
 _HARD, _AT_ONCE = 256, 48  # rivals that are looked at pair by pair, at most, and so many at a time
 _ABOVE = 1.4
+_JOINT = 60  # stages·d up to which all pairs are looked at together
 _CAP, _NOMINAL, _COUNT = 0.5, 2, 0.2
 _STEPS = 64  # of the grid of ε to a factor of 2
 _FINEST = 64 * 40
@@ -353,10 +355,32 @@ class _Evidence:
             moments[:, entry.bets.used] += entry.moments()
         return largest_drifts(moments, self.around, book.problem.continuation)
 
+    def _joint_drifts(self, forms: FloatArray) -> FloatArray:
+        """Most of Σ over stages of what is quadratic in forms (n, stages, d, d) at the stage that follows, (n,)."""
+        found = np.full(len(forms), inf)
+        for root in self._roots:
+            shapes = np.einsum("hdn,jhde,hem->jnm", root, forms, root, optimize=True)
+            found = np.minimum(found, np.clip(np.linalg.eigvalsh(shapes)[:, -1], 0.0, None))
+        return found * self.book.problem.continuation**2 * (1 + 1e-9)
+
+    @cached_property
+    def _roots(self) -> list[FloatArray]:
+        """B with Jx = Bz, |z| ≤ 1, of the smaller ellipsoids, for the ξ of the stage that follows; none if d is large."""
+        propagation, problem = self.around.propagation, self.book.problem
+        if problem.stages * problem.dimension > _JOINT or any(entry.second is None for entry in self.book.entries):
+            return []
+        sizes = np.trace(propagation.carried(self.around.metrics), axis1=2, axis2=3).sum(axis=1)
+        found = []
+        for place in np.argsort(steady(sizes), kind="stable")[:2]:
+            values, vectors = np.linalg.eigh(self.around.metrics[place])
+            root = vectors * np.sqrt(np.clip(values, 0.0, None) * (1 + 1e-9))[:, None, :]
+            found.append(propagation.following(propagation.spread_out(root)))
+        return found
+
     def _closer(self, hard: IntArray) -> _Side:
         """What the bets on some rivals have earned, pair by pair."""
         book, around, propagation = self.book, self.around, self.around.propagation
-        costs, gradients = _hard_costs(book, self.spreads, self._slopes, self._drifts, hard)
+        costs, gradients = _hard_costs(book, self.spreads, self._slopes, self._drifts, self._joint_drifts, hard)
         directions, scales = self.directions[hard], []
         for size, slopes in zip(book.sizes[:, hard, None, None], gradients, strict=True):
             shifted = propagation.answered(size * self.functional[hard] - propagation.preceding(slopes))
@@ -475,11 +499,17 @@ def _easy_costs(book: Book, spreads: list[Spread]) -> FloatArray:
 
 
 def _hard_costs(
-    book: Book, spreads: list[Spread], slopes: list[FloatArray], together: FloatArray, hard: IntArray
+    book: Book,
+    spreads: list[Spread],
+    slopes: list[FloatArray],
+    together: FloatArray,
+    joint: Callable[[FloatArray], FloatArray],
+    hard: IntArray,
 ) -> tuple[FloatArray, FloatArray]:
     """The same for some rivals, pair by pair, (sizes, n), but for the gradient, (sizes, n, stages, d).
 
-    Given gradients of Σζ² of every batch, and what all batches together may drift by pair, (stages, K).
+    Given gradients of Σζ² of every batch, what all batches together may drift by pair, (stages, K), and a function
+    that says what all pairs together may, if second moments are known.
     """
     sizes = book.sizes[:, hard]
     stages, dimension = book.problem.stages, book.problem.dimension
@@ -487,6 +517,8 @@ def _hard_costs(
     shape = (stages, len(book.sampled))
     drifts = np.zeros(shape)
     boldest, largest = np.zeros(len(hard)), np.zeros((len(hard), *shape))
+    small = stages * dimension <= _JOINT and all(spread.entry.second is not None for spread in spreads)
+    forms = np.zeros((len(hard), stages, dimension, dimension)) if small else None
     for spread, slope in zip(spreads, slopes, strict=True):
         bets = spread.entry.bets
         stakes = bets.stakes(hard)
@@ -494,6 +526,8 @@ def _hard_costs(
         np.abs(stakes, out=stakes)
         reach *= stakes
         stakes *= stakes
+        if forms is not None:
+            forms += np.einsum("jhk,hkde->jhde", stakes, spread.entry.moments(), optimize=True)
         top = reach.max(axis=(1, 2))
         boldest = np.maximum(boldest, top)
         largest[:, :, bets.used] = np.maximum(largest[:, :, bets.used], stakes)
@@ -505,5 +539,8 @@ def _hard_costs(
             stakes *= reach
     drifts = np.minimum(drifts, together)
     factor = above_psi(sizes * boldest)
-    drifted = np.where(np.isfinite(factor), factor, 0.0) * sizes**2 * np.einsum("jhk,hk->j", largest, drifts)
+    drift = np.einsum("jhk,hk->j", largest, drifts)
+    if forms is not None:
+        drift = np.minimum(drift, joint(forms))
+    drifted = np.where(np.isfinite(factor), factor, 0.0) * sizes**2 * drift
     return np.where(np.isfinite(factor), (costs + drifted) * (1 + 1e-9), inf), gradients
