@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from itertools import count
-from math import ceil, inf, nan
+from math import ceil, floor, inf, log, nan
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,10 +37,13 @@ from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
 _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what is left for each later number
-# (stage, pair)s of a table up to which Theorem I needs fewer samples than Theorem U: of any ε, and if ε = 0, where it
-# needs half as many on most.
-# Not in episodes: at their last step actions are often tied, where Theorem U certifies a much smaller ε.
-_SMALLEST, _SMALL = 8, 100
+# (stage, pair)s of a table up to which Theorems I and UD are tried first: of any ε, if ε is small, and if ε = 0. On most
+# of these they need fewer samples than Theorem U, on some (long chains) many more: see `outpaced`.
+_SMALLEST, _SMALLER, _SMALL = 8, 18, 100
+_FINE = 0.02  # of the largest value: ε up to which the second of these counts
+# Theorem U is asked for how many samples it would take each time there are so many times those before the first lag;
+# it goes on if that is less than twice what was drawn since, and less than this share of the end is reached.
+_ASKED, _REACHED = 1.5, 0.1
 # Samples of each (stage, pair) after which Theorem I, if it sees no end, gives way to Theorem U; in episodes ties are
 # more likely than small gaps.
 _PATIENCE, _EPISODIC_PATIENCE = 50_000, 10_000
@@ -92,7 +95,7 @@ class Sharp:
         known = task.recall()
         course: _Course | DenseCourse = _Course(task) if by_table(task, known) else DenseCourse(task)
         while True:
-            if isinstance(course, DenseCourse) and (tied(course) if known is None else is_of_table(known.decided)):
+            if isinstance(course, DenseCourse) and (outpaced(course) if known is None else is_of_table(known.decided)):
                 course = _Course(task, course)
             if known is None:
                 course.look()
@@ -119,18 +122,41 @@ def by_table(task: Task, begun: Remembered | None) -> bool:
     problem = task.problem
     if begun is not None or not problem.is_tabular:
         return begun is not None and "design" not in begun.decided
-    small = problem.stages * len(problem.pairs) <= (_SMALL if task.epsilon == 0 else _SMALLEST)
+    fine = task.epsilon <= _FINE * float(problem.value_limits[0])
+    most = _SMALL if task.epsilon == 0 else _SMALLER if fine else _SMALLEST
+    small = problem.stages * len(problem.pairs) <= most
     return not small or task.share > 0 or task.start is not None or len(problem.ends) > 0
 
 
-def tied(course: DenseCourse) -> bool:
-    """Whether Theorem U is to go on with a table: actions seem to be tied, so Theorem I could wait for ever.
+def outpaced(course: DenseCourse) -> bool:
+    """Whether Theorem U is to go on with a table: actions seem to be tied, or it would be done sooner.
 
     What lags of Theorem I have spent stays spent; one may have begun by luck, and then the end is in sight no longer.
     """
-    patience = _PATIENCE if course.problem.horizon is None else _EPISODIC_PATIENCE
-    patience *= course.problem.stages * len(course.problem.pairs)
-    return course.problem.is_tabular and course.samples >= patience and not course.in_sight
+    problem = course.problem
+    if not problem.is_tabular:
+        return False
+    patience = _PATIENCE if problem.horizon is None else _EPISODIC_PATIENCE
+    patience *= problem.stages * len(problem.pairs)
+    return (course.samples >= patience and not course.in_sight) or slower(course)
+
+
+def slower(course: DenseCourse) -> bool:
+    """Whether Theorem U should be done before three times the samples since the first lag, with no end near."""
+    begun = course.begun
+    if not course.epsilon or not begun or course.reached_by_bets >= _REACHED:
+        return False
+    times = [floor(log(max(total, 1) / begun, _ASKED)) for total in (course.samples - course.drawn, course.samples)]
+    if times[0] == times[1]:
+        return False
+    table, ahead = table_of(course.problem), list[float]()
+    past = TableSamples.none(table.pairs) + samples_of(course.problem, course.evidence.tally)
+    share = share_of(first_number(course.lags)) * course.delta
+    rng = np.random.default_rng(course.samples)  # for rehearsals
+    plan = plan_lag(table, past, course.epsilon, share, rng, foresee=ahead.append)
+    if isinstance(plan, Lag):
+        ahead.append(float(PLANNED * plan.unit.sum()))
+    return bool(ahead) and ahead[0] < 2 * (course.samples - begun)
 
 
 def first_number(lags: int) -> int:
