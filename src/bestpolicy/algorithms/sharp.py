@@ -37,8 +37,8 @@ from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
 _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what is left for each later number
-# (stage, pair)s of a table up to which Theorems I and UD are tried first: of any ε, if ε is small, and if ε = 0. On most
-# of these they need fewer samples than Theorem U, on some (long chains) many more: see `outpaced`.
+# (stage, pair)s of a table up to which Theorems I and UD are tried first: of any ε, if ε is small, and if ε = 0. On
+# most of these they need fewer samples than Theorem U, on some (long chains) many more: see `outpaced`.
 _SMALLEST, _SMALLER, _SMALL = 8, 18, 100
 _FINE = 0.02  # of the largest value: ε up to which the second of these counts
 # Theorem U is asked for how many samples it would take each time there are so many times those before the first lag;

@@ -9,7 +9,7 @@
             for the most promising ones by now?
     until the certified ε is at most the asked one
 
-Lag l spends 0.55·0.45^(l-1)·δ, which sums to δ. The last three are looked at; those before stay spent. Every look
+Lag l spends 0.7·0.3^(l-1)·δ, which sums to δ. The last three are looked at; those before stay spent. Every look
 states an ε that holds, all of them together with probability 1 - δ, so a run that is stopped has the best of them."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.dense.bets import Snapshot
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
-from bestpolicy.stopping.dense.theorem_i import CAUTION, SIZE_SHARES, Book, Lag
+from bestpolicy.stopping.dense.theorem_i import ABOVE, CAUTION, SIZE_SHARES, SOONEST, STEERING, Book, Lag
 from bestpolicy.stopping.dense.theorem_ud import SHARES, Kernel, PathBook
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rounding import coordinates_of
@@ -215,6 +215,9 @@ class DenseCourse:
                 self.epsilon,
                 size_shares=np.array(SIZE_SHARES),
                 caution=CAUTION,
+                soonest=SOONEST,
+                above=ABOVE,
+                steering=STEERING,
             )
             if paths is not None:
                 lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
@@ -389,10 +392,8 @@ class DenseCourse:
             }
             for snapshot, batch in running.batches
         ]
-        fixed = {
-            name: getattr(lag, name)
-            for name in ("number", "started", "delta", "sigma", "gamma", "bet", "size_shares", "caution")
-        }
+        apart = ("prior", "policies", "frame", "asked", "theorem")
+        fixed = {name: value for name, value in vars(lag).items() if name not in apart}
         fixed |= {name: value for name, value in vars(lag.policies).items() if value.size}
         fixed["frame"] = vars(lag.frame)
         past = Past(lag.prior, lag.number, lag.started, policy)

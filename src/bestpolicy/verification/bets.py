@@ -161,12 +161,7 @@ class Batch:
         """Responses y (J, stages, d) to differences of features (J, d) at stages (J,)."""
         found = np.zeros((len(stage), self.case.stages, self.rows.shape[1]))
         found[np.arange(len(stage)), stage] = differences
-        if self.case.horizon is None:
-            assert self.system is not None
-            return found @ self.system
-        for step in range(self.case.stages - 1):
-            found[:, step + 1] += found[:, step] @ self.links[step]
-        return found
+        return self.answered(found)
 
     @cached_property
     def centres(self) -> tuple[Floats, Floats]:
@@ -178,22 +173,55 @@ class Batch:
         rewards, gamma = self.centres[0], self.case.gamma
         return 1 - rewards + gamma * np.maximum(rise, 0.0), rewards + gamma * np.maximum(fall, 0.0)
 
-    def expected_reach(self) -> tuple[Floats, Floats]:
-        """The same as the batch's own estimate has it."""
-        parameters = self.theta.copy()
+    @cached_property
+    def parameters(self) -> Floats:
+        """ξ of the policy as the batch's own estimate has it, (stages, d)."""
         if self.case.horizon is None:
             assert self.system is not None
-            parameters = (self.system @ self.theta[0])[None]
-        else:
-            for stage in reversed(range(self.case.stages - 1)):
-                parameters[stage] = self.theta[stage] + self.links[stage] @ parameters[stage + 1]
-        after = self.case.following(parameters)
+            solved: Floats = (self.system @ self.theta[0])[None]
+            return solved
+        found = self.theta.copy()
+        for stage in reversed(range(self.case.stages - 1)):
+            found[stage] = self.theta[stage] + self.links[stage] @ found[stage + 1]
+        return found
+
+    @property
+    def following_parameters(self) -> Floats:
+        """The same of the stages that follow."""
+        return self.case.following(self.parameters)
+
+    def gaps(self, stage: Ints, differences: Floats) -> Floats:
+        """What rivals are behind by the batch's own estimate, (J,)."""
+        found: Floats = -(differences * self.parameters[stage]).sum(axis=1)
+        return found
+
+    def answered(self, functional: Floats) -> Floats:
+        """Functionals of ξ, (J, stages, d), as functionals of the reward parameters."""
+        if self.case.horizon is None:
+            assert self.system is not None
+            moved: Floats = functional @ self.system
+            return moved
+        found = functional.copy()
+        for step in range(self.case.stages - 1):
+            found[:, step + 1] += found[:, step] @ self.links[step]
+        return found
+
+    def functional(self, stakes: Floats) -> Floats:
+        """Σ τ(φ - gφ(S',π(S'))) over the samples, each in the block of its ξ, (J, stages, d)."""
+        own = np.einsum("jhk,hk,kd->jhd", stakes, self.pulls, self.rows, optimize=True)
+        ahead = np.einsum("jhk,hkd->jhd", stakes, self.counts @ self.played, optimize=True)
+        found: Floats = own - self.case.gamma * self.case.placed(ahead)
+        return found
+
+    def expected_reach(self) -> tuple[Floats, Floats]:
+        """The same as the batch's own estimate has it."""
+        after = self.following_parameters
         values, middle = np.einsum("hsd,hd->hs", self.played, after), np.einsum("hkd,hd->hk", self.centres[1], after)
         return self.reach(values.max(axis=1)[:, None] - middle, middle - values.min(axis=1)[:, None])
 
     def seen(self, around: Around) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """Σζ(ξ̂)², its gradient, ranges up and down, and the drift by widths; by stage and pair."""
-        case, (reward, f) = self.case, self.centres
+        case, f = self.case, self.centres[1]
         gamma = case.gamma
         values, after = case.following(around.response.values), case.following(around.response.parameters)
         middle = np.einsum("hkd,hd->hk", f, after)
@@ -209,13 +237,19 @@ class Batch:
             drift = np.minimum(drift, gamma**2 * here)
         rise, fall = rise + around.room[:, None], fall + around.room[:, None]
         up, down = self.reach(rise, fall)
-        moved = gamma * (values[:, None, :] - middle[:, :, None]) - reward[:, :, None]  # ζ without the reward
-        squares = self.squares + (2 * self.rewards * moved + self.counts * moved**2).sum(axis=2)
-        noise = self.rewards + self.counts * moved
-        gradient = 2 * gamma * (noise @ self.played - noise.sum(axis=2)[:, :, None] * f)
+        squares, gradient = self.squares_at(after)
         length = 1 + gamma * (rise + fall)
         squares = np.maximum(squares, 0.0) + 2e-14 * self.pulls * length**2
         return squares, gradient, np.maximum(up, 0.05), np.maximum(down, 0.05), drift
+
+    def squares_at(self, after: Floats) -> tuple[Floats, Floats]:
+        """Σζ(ξ)² and its gradient, by stage and pair, given the ξ of the stages that follow."""
+        gamma, (reward, f) = self.case.gamma, self.centres
+        values, middle = np.einsum("hsd,hd->hs", self.played, after), np.einsum("hkd,hd->hk", f, after)
+        moved = gamma * (values[:, None, :] - middle[:, :, None]) - reward[:, :, None]  # ζ without the reward
+        squares = self.squares + (2 * self.rewards * moved + self.counts * moved**2).sum(axis=2)
+        noise = self.rewards + self.counts * moved
+        return squares, 2 * gamma * (noise @ self.played - noise.sum(axis=2)[:, :, None] * f)
 
     def _farthest(self, root: Floats, power: int, values: Floats, middle: Floats) -> tuple[Floats, Floats]:
         """Bounds on V(s) - f_kᵀξ and its negative over all states, (stages, K) each."""

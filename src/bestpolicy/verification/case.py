@@ -215,6 +215,12 @@ class Case:
         """Shift an array (stages, …) to the stage that follows; zeros after the last stage of an episode."""
         return staged if self.horizon is None else np.concatenate([staged[1:], np.zeros_like(staged[:1])])
 
+    def placed(self, ahead: Floats) -> Floats:
+        """Put functionals of the next stage's ξ, (J, stages, d), where that ξ is."""
+        if self.horizon is None:
+            return ahead
+        return np.concatenate([np.zeros_like(ahead[:, :1]), ahead[:, :-1]], axis=1)
+
 
 @dataclass(frozen=True, eq=False)
 class Samples:

@@ -11,12 +11,17 @@ advantage, an unknown but fixed one, stays below 1/(0.9δ'q(π)) but with that p
 true ξ is in Theorem P's set and in Lemma N's (`boxes`) but with probability 0.05δ'q(π) each; if its advantage
 exceeded e it would be among those of the infimum.
 
-Sizes: τ = α_m × (stake per unit), α_m = α·2^(-m/2), α the least of √(2(l + 1.5)·yᵀG⁻¹y/(1.5·started)) and 0.4 over
-the largest expected stake times range, at the first batch. At later batches τ is smaller by a factor that keeps the
-largest expected |τ|R below the lag's `caution` (files of version 5 on). A size with |τ|R ≥ 0.9 anywhere is left
-out. Here L_m is bounded pair by pair for all rivals; with ψ(x) ≤ 1/2 + x/3 + x²/(4(1-x)), the last with the batch's
-largest x; the quadratic part of ζ² by (largest τ² of the batches) × drift; or in one sum, Σ ω(√Σζ(ξ̂)² + √drift)²,
-ω = ψ(largest x)τ²."""
+Sizes: τ = α_m × (stake per unit), α_m = α·2^(-m/2), α the larger of √(2(l + 1.5)·yᵀG⁻¹y/(soonest·started)) and
+`above` × the gap that the first batch's estimate has, but at most `caution` over the largest expected stake times
+range, at the first batch. At later batches τ is smaller by a factor that keeps the largest expected |τ|R below
+`caution`, too. (Files before version 6: 1.5 and 0; before version 5: 0.4, at the first batch only.) From version 6 on
+stakes of a batch have y - u·yᵀG⁻¹y/n for y in the enumerator, u the part across y (in the metric G⁻¹) of what the
+gradients of L_2 of all batches before it add up to, each at the estimate that the next batch has; n is a
+fifth of all samples before it. At most `steering` × the length of y is subtracted.
+
+A size with |τ|R ≥ 0.9 anywhere is left out. Here L_m is bounded pair by pair for all rivals; with ψ(x) ≤ 1/2 + x/3 +
+x²/(4(1-x)), the last with the batch's largest x; the quadratic part of ζ² by (largest τ² of the batches) × drift, or
+for all pairs together by a largest eigenvalue; or in one sum, Σ ω(√Σζ(ξ̂)² + √drift)², ω = ψ(largest x)τ²."""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ from math import exp, inf, log
 import numpy as np
 
 from bestpolicy.verification.bets import EIGENVALUES, Around, Batch, merged, require_sum
-from bestpolicy.verification.boxes import Frame, LeastBoxed, boxed
+from bestpolicy.verification.boxes import Frame, LeastBoxed, boxed, spread_out
 from bestpolicy.verification.case import Case, Samples
 from bestpolicy.verification.claim import Claim
 from bestpolicy.verification.coordinates import Coordinates
@@ -33,6 +38,7 @@ from bestpolicy.verification.noise import Prior
 from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
 from bestpolicy.verification.regression import Regression
 from bestpolicy.verification.rounding import EPS, MARGIN
+from bestpolicy.verification.steering import USUAL, Steering
 from bestpolicy.verification.tight import Rounds, Spending
 
 _SCALES = (0.35, 0.35, 0.15, 0.05, 0.04, 0.03, 0.02, 0.01)  # of Theorem P's ellipsoids
@@ -40,10 +46,14 @@ _EVENTS = (0.1, 0.75, 0.15, 0.0)  # of Theorem P
 SIZES = 2.0 ** (-np.arange(5) / 2)
 _OLD_SIZE_SHARES = (0.25, 0.3, 0.25, 0.12, 0.08)  # before version 5
 _SHARES = (0.9, 0.05, 0.05)  # bets, ellipsoids, box
-_LAGS, _OLD_LAGS = (0.55, 0.45), (0.42, 0.58)  # δ of the first lag, and what each later one has of that before it
+# δ of the first lag, and what each later one has of that before it: now, in version 5, before.
+_LAGS, _LAGS_5, _LAGS_4 = (0.7, 0.3), (0.55, 0.45), (0.42, 0.58)
+_OLD_CAUTION, _OLD_SOONEST = 0.4, 1.5
+_TOGETHER = 60  # stages·d up to which all pairs are looked at together
 BOLDEST = 0.9
 _STEPS = 60  # of the bisection for ε
-LAG = "number started delta favourite log_odds drawn frequencies frame sigma gamma bet size_shares caution"
+LAG = "number started delta favourite log_odds drawn frequencies frame sigma gamma bet size_shares caution "
+LAG += "soonest above steering"
 _HARD = 512  # rivals that a box is asked about
 
 
@@ -68,7 +78,7 @@ class Proof:
         lag.only(*LAG.split())
         self.number, self.started = lag.whole("number", 1, 400), lag.whole("started", 1)
         self._read_sizes()
-        first, following = _LAGS if self.caution < inf else _OLD_LAGS
+        first, following = _LAGS if lag.has("steering") else _LAGS_5 if self.caution < inf else _LAGS_4
         own, stated = first * following ** (self.number - 1) * claim.delta, lag.number("delta", 0.0, 1.0)
         if abs(stated - own) > 1e-9 * own:
             raise Rejected(f"δ of lag {self.number} is {own:.6g}, the file says {stated:.6g}")
@@ -97,6 +107,13 @@ class Proof:
         if self.lag.has("size_shares"):
             self.size_shares = self.lag.array("size_shares", "f", (len(SIZES),))
             self.caution = self.lag.number("caution", 0.0, 1.0) or inf
+        self.first_caution = self.caution if self.caution < inf else _OLD_CAUTION
+        self.soonest, self.above, self.steering = _OLD_SOONEST, 0.0, 0.0
+        if self.lag.has("steering"):
+            self.soonest, self.above = self.lag.number("soonest", 0.0, 1e6), self.lag.number("above", 0.0, 1e6)
+            self.steering = self.lag.number("steering", 0.0, 1e6)
+            if not self.soonest > 0:
+                raise Rejected("sizes of bets that are best for an end before the beginning")
         if not (self.size_shares > 0).all() or not self.size_shares.sum() <= 1 + 1e-9:
             raise Rejected("the shares of sizes of bets are not positive, or sum to more than 1")
 
@@ -201,30 +218,36 @@ class Refutation:
         drifts = np.zeros(batches[0].pulls.shape)
         exact = dimension <= EIGENVALUES
         moments = sum(batch.moments() for batch in batches) if exact else None
+        steering = Steering(read.steering, read.started, count * stages * max(model.rows.shape))
+        together = moments is not None and stages * dimension <= _TOGETHER
+        forms = np.zeros((count, stages, dimension, dimension)) if together else None
         for batch in batches:
             y = batch.answers(stage, read.differences)
             assert batch.precision is not None
             pulled = np.einsum("jhd,hde->jhe", y, batch.precision)
             spread = np.maximum(np.einsum("jhd,jhd->j", pulled, y), 1e-300)
+            pulled = steering.turned(batch, y, pulled, spread)
             stakes = np.where(batch.shares > 0, (pulled @ batch.rows.T) / batch.variances, 0.0) / spread[:, None, None]
             up, down = batch.expected_reach()
             expected = np.maximum((np.abs(stakes) * np.where(stakes > 0, up, down)).max(axis=(1, 2)), 1e-300)
             if sizes is None:
-                boldest = np.sqrt(2 * (self.nats + 1.5) * spread / (1.5 * read.started))
-                sizes = SIZES[:, None] * np.minimum(boldest, 0.4 / expected)
+                boldest = np.sqrt(2 * (self.nats + 1.5) * spread / (read.soonest * read.started))
+                boldest = np.maximum(boldest, read.above * batch.gaps(stage, read.differences))
+                sizes = SIZES[:, None] * np.minimum(boldest, read.first_caution / expected)
                 total = np.zeros(sizes.shape)
                 gradients = np.zeros((*sizes.shape, stages, dimension))
             assert total is not None
             stakes *= np.minimum(1.0, read.caution / (sizes[0] * expected))[:, None, None]
             number -= np.einsum("jhk,hk->j", stakes, batch.rewards.sum(axis=2))
             once += np.einsum("jhk,hk,h->j", np.abs(stakes), batch.pulls, shift)
-            functional += np.einsum("jhk,hk,kd->jhd", stakes, batch.pulls, batch.rows, optimize=True)
-            ahead = case.gamma * np.einsum("jhk,hkd->jhd", stakes, batch.counts @ batch.played, optimize=True)
-            functional -= _placed(case, ahead)
+            functional += batch.functional(stakes)
+            steering.add(batch, stakes, sizes[USUAL])
             squares, slopes, up, down, drift = batch.seen(around)
             reach = np.abs(stakes) * np.where(stakes > 0, up, down)
             highest, square = reach.max(axis=(1, 2)), stakes**2
             top, largest = np.maximum(top, highest), np.maximum(largest, square)
+            if forms is not None:
+                forms += np.einsum("jhk,hkde->jhde", square, batch.moments(), optimize=True)
             joint += np.einsum("jhk,hk->j", square, (np.sqrt(squares) + np.sqrt(drift)) ** 2)
             drifts += drift
             last = sizes**2 / (4 * (1 - np.minimum(sizes * highest, BOLDEST)))
@@ -241,7 +264,10 @@ class Refutation:
         bold = sizes * top
         inside = np.minimum(bold, BOLDEST)
         psi = 0.5 + inside / 3 + inside**2 / (4 * (1 - inside))
-        costs = total + psi * sizes**2 * np.einsum("jhk,hk->j", largest, drifts)
+        drift = np.einsum("jhk,hk->j", largest, drifts)
+        if forms is not None:
+            drift = np.minimum(drift, _joint_drift(case, around, forms))
+        costs = total + psi * sizes**2 * drift
         rough = psi * sizes**2 * joint
         here = number + np.einsum("jhd,hd->j", functional, response.parameters) - once
         y = _answered(case, response.links, _at(stage, read.differences, stages))
@@ -252,7 +278,7 @@ class Refutation:
                 _answered(case, response.links, size[:, None, None] * functional - turn)
                 for size, turn in zip(sizes, turns, strict=True)
             ]
-            for turns in ([_placed(case, one) for one in gradients], [0.0] * len(sizes))
+            for turns in ([case.placed(one) for one in gradients], [0.0] * len(sizes))
         ]
         self.leasts = [[[_Least(matrix, y, one) for matrix in around.matrices] for one in each] for each in functionals]
         self.widths = np.min([one.width for one in self.leasts[0][0]], axis=0)
@@ -308,19 +334,22 @@ class _Least:
         return found
 
 
+def _joint_drift(case: Case, around: Around, forms: Floats) -> Floats:
+    """The most of xᵀJᵀ(Σ forms)Jx over the ellipsoids, for forms (J, stages, d, d) at the next stage, (J,)."""
+    found = np.full(len(forms), inf)
+    for matrix in around.matrices:
+        values, vectors = np.linalg.eigh(matrix)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        spread = case.following(spread_out(case, around.response, root))
+        shapes = np.einsum("hdn,jhde,hem->jnm", spread, forms, spread, optimize=True)
+        found = np.minimum(found, np.maximum(np.linalg.eigvalsh(shapes)[:, -1], 0.0))
+    return case.gamma**2 * found
+
+
 def _at(stage: Ints, vectors: Floats, stages: int) -> Floats:
     """Vectors (J, d) in the blocks of their stages, (J, stages, d)."""
     found = np.zeros((len(stage), stages, vectors.shape[1]))
     found[np.arange(len(stage)), stage] = vectors
-    return found
-
-
-def _placed(case: Case, ahead: Floats) -> Floats:
-    """Functionals of the next stage's ξ, (J, stages, d), where that ξ is."""
-    if case.horizon is None:
-        return ahead
-    found = np.zeros_like(ahead)
-    found[:, 1:] = ahead[:, :-1]
     return found
 
 

@@ -175,7 +175,7 @@ def _gains(read: Proof, sigma: Floats) -> tuple[Floats, list[Floats]]:
         if sizes is None:
             nats = -log(_SHARES[0]) - read.log_share
             largest = np.sqrt(2 * (nats + 1.5) / (1.5 * read.started))
-            sizes = SIZES * min(largest, 0.4 / expected)
+            sizes = SIZES * min(largest, read.first_caution / expected)
             costs = [np.zeros(sigma.shape) for _ in sizes]
         factor = min(1.0, read.caution / (float(sizes[0]) * expected))
         vectors, lengths = factor * vectors, factor * lengths

@@ -17,6 +17,13 @@ gradient that is nearly a multiple of c_j: what is left is the error of the snap
 snapshot, too: m_k(ξ) = r̃_k + g f_kᵀξ, with r̃_k = φ_kᵀθ̃ clipped to [0, 1] and f_k = K̃ᵀφ_k, K̃ = μ̃ᵀΦ_π, what the
 snapshot expects of φ(S',π(S')). As φᵀμ̃ᵀ1 = 1, ζ(ξ) = r + gV_ξ(s') - m_k(ξ) does not see the level of V_ξ.
 
+**Turns.** What a look loses to not knowing ξ is, to first order, what the gradient ℓ of L (`theorem_i`) has across y,
+in the coordinates Jᵀℓ: the errors of all snapshots so far, and what the squares in L contribute. So bets on a new
+snapshot may be *turned*: y - u·yᵀG⁻¹y/n takes the place of y in the enumerator of τ, u the part of Jᵀℓ that is across
+y in the metric G⁻¹, ℓ from all batches before (squares with ψ = 1/2, for a usual size, each batch at the ξ of the
+snapshot after it) and n the samples that will rest on the snapshot. Stakes are predictable as before: they hang on
+earlier batches only.
+
 Several batches in a row may have the same snapshot: it is known before each of them. `entries` keep of these together
 what a look needs.
 """
@@ -170,16 +177,19 @@ class Bets:
         self.with_moments = dimension <= EXACT and self.variances.size * dimension**2 <= _MOMENTS
         self.centre = response.following(response.played).mean(axis=1, keepdims=True)
 
-    def steer(self, answered: FloatArray, count: float, most: float) -> None:
-        y = self.response.directions(self.rivals.stage, self.rivals.differences)
-        pulled = np.einsum("jhd,hde->jhe", answered, self.precision, optimize=True)
-        along = np.einsum("jhd,jhd->j", pulled, y) / self.spread
-        rest = answered - along[:, None, None] * y
-        turn = -rest * (self.spread / count)[:, None, None]
-        turned = np.einsum("jhd,hde->jhe", turn, self.precision, optimize=True)
-        length = np.sqrt(np.maximum(np.einsum("jhd,jhd->j", turned, turn), 0.0) / self.spread)
-        turned *= np.minimum(1.0, most / np.maximum(length, 1e-300))[:, None, None]
-        self._directions = self._directions + turned / self.spread[:, None, None]
+    def turn(self, left: FloatArray, count: float, most: float) -> None:
+        """Turn the bets of every rival so that `count` samples take back what is across y in Jᵀ`left` (J, stages, d).
+
+        They are turned by at most `most` times their own length. To be called before anything is asked of them.
+        """
+        assert self._directions is not None
+        directions = self.response.directions(self.rivals.stage, self.rivals.differences)
+        pulled = np.einsum("jhd,hde->jhe", left, self.precision, optimize=True)
+        along = np.einsum("jhd,jhd->j", pulled, directions) / self.spread
+        across = pulled - (along * self.spread)[:, None, None] * self._directions
+        length = np.einsum("jhd,jhd->j", across, left - along[:, None, None] * directions)
+        length = np.sqrt(np.clip(length, 0.0, None) * self.spread) / count  # of the turn, in terms of y
+        self._directions = self._directions - across * (most / np.maximum(length, most) / count)[:, None, None]
 
     def soften(self, factor: FloatArray) -> None:
         """Make all stakes of every rival smaller by a factor (J,), before anything is asked of them."""

@@ -15,7 +15,7 @@ hypothesis, which is a constant; ψ increases, so a larger R only lowers the exp
 **What a lag fixes.** Its share δ' of δ; a prior q over policies (`policies`); for each policy a test of Theorem P
 (`nuisance`), with q(π)·δ'·SHARES[1]; a frame of Lemma N (`box`), with q(π)·δ'·SHARES[2]; shares q_m, which sum to at
 most 1, of a few sizes. Snapshots, and with them directions, variances
-and centres, are renewed with every batch. For rival j of π and size m let
+and centres, are renewed with every batch, and bets are turned (`bets`). For rival j of π and size m let
 
     L_m(ξ; R) = Σ_i [-τ_i η_i(ξ) - ψ(|τ_i|R_i) τ_i² ζ_i(ξ)²]        over the samples since the lag.
 
@@ -49,6 +49,9 @@ t' = max(t, -ks²/‖ℓ‖_M), and there is nothing to minimise over if t > s: 
 slice yᵀx = t' is attained at a point opposite to ℓ's part across y, and as a function of t' this is convex with its
 minimum at -ks²/‖ℓ‖_M. The hardest rivals have the least over the box, too (`box`); the larger of the two bounds counts.
 
+What is quadratic is bounded twice: pair by pair, each at its own worst x, and for all pairs of all stages at once,
+which have one x: with ω_k = ψ(largest |τ|R̄)τ_k² it is xᵀJᵀ(Σ_k ω_kS_k)Jx ≤ λ_max(BᵀΣ_k ω_kS_kB), B = JM^½.
+
 **Quickly.** ψ(x) ≤ 1/2 + x/3 + x²/(4(1-x)) (compare the series), so Σ ψτ²Σζ² for all sizes follows from three sums by
 rival. For most rivals it need not be known well: ψ at the largest |τ|R̄ and Σ_k τ_k²Σζ² as a quadratic form of d×d
 matrices, with (√a + √b)² for what ζ(ξ̂) and the drift give together (Minkowski), refute them at once. Only the hardest
@@ -60,7 +63,6 @@ are looked at pair by pair, and more of them only while one that is not might be
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import exp, floor, inf, log, log2
@@ -87,12 +89,14 @@ SIZES = 2.0 ** (-np.arange(5) / 2)  # of bets, in terms of the largest
 SIZE_SHARES = (0.12, 0.16, 0.4, 0.22, 0.1)  # most lags end at six to ten times the samples that they began with
 OLD_SIZE_SHARES = (0.25, 0.3, 0.25, 0.12, 0.08)  # of lags in older files
 BOLDEST = 0.9  # of |τ|R̄
-_SOONEST = 1.0  # the largest bets are best if the end is at this many times the past
-CAUTION = 0.5  # of |τ|R, as the snapshot of a batch expects it
+SOONEST = 1.0  # the largest bets are best if the end is at this many times the past
+ABOVE = 1.4  # times the gap that the first snapshot sees: the largest bets are not smaller
+CAUTION, OLD_CAUTION = 0.5, 0.4  # of |τ|R, as the snapshot of a batch expects it; of lags in older files
+STEERING = 0.5  # how much bets may be turned, in terms of their own length
+STEERED = 2_000_000  # stakes of all rivals on all pairs up to which they are
+_USUAL, _AHEAD = 2, 0.2  # size that they are turned for, and share of all samples that is expected to rest on them
 _HARD, _AT_ONCE = 256, 48  # rivals that are looked at pair by pair, at most, and so many at a time
-_ABOVE = 1.4
 _JOINT = 60  # stages·d up to which all pairs are looked at together
-_CAP, _NOMINAL, _COUNT = 0.5, 2, 0.2
 _STEPS = 64  # of the grid of ε to a factor of 2
 _FINEST = 64 * 40
 
@@ -122,6 +126,11 @@ class Lag:
         q_m.
     caution : float
         What |τ|R is kept below at every batch, as its snapshot expects it; 0: at the first one only (older files).
+    soonest, above : float
+        The largest size of bets is best if the end is at so many times the past, and no less than so many times the
+        gap that the first snapshot sees. Theorem UD has sizes of its own.
+    steering : float
+        How much bets may be turned; 0: not at all (older files).
     """
 
     number: int
@@ -137,6 +146,9 @@ class Lag:
     bet: float = 0.0
     size_shares: FloatArray = field(default_factory=lambda: np.array(OLD_SIZE_SHARES))
     caution: float = 0.0
+    soonest: float = 1.5
+    above: float = 0.0
+    steering: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as numbers and arrays, for the file of a study."""
@@ -201,7 +213,7 @@ class Book:
         self.rivals = Rivals.of(problem, policy)
         self.entries = list[Entry]()
         self.sizes, self.whole = np.zeros((len(SIZES), len(self.rivals))), True
-        self.pressure = None
+        self._left: FloatArray | float = 0.0  # ℓ(ξ) that bets of finished entries have, for size 1
 
     def enter(self, snapshot: Snapshot, tally: Tally) -> None:
         """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
@@ -216,28 +228,33 @@ class Book:
         bets = Bets(self.problem, self.rivals, self.policy, snapshot, self.sampled)
         if not bets.possible or not len(self.rivals):
             return bets
-        if self.entries and _CAP:
+        if self.entries and self.lag.steering and self._few:
             self._steer(bets)
         boldest = bets.boldest()
         if not self.entries:
-            largest = np.sqrt(2 * (self.nats + 1.5) * bets.spread / (_SOONEST * self.lag.started))
-            if _ABOVE:
-                gaps = -np.einsum("jd,jd->j", self.rivals.differences, bets.response.parameters[self.rivals.stage])
-                largest = np.maximum(largest, _ABOVE * (gaps + self.lag.asked / float(self.problem.value_limits[0])))
-            self.sizes = SIZES[:, None] * np.minimum(largest, CAUTION / boldest)
+            largest = np.sqrt(2 * (self.nats + 1.5) * bets.spread / (self.lag.soonest * self.lag.started))
+            gaps = -np.einsum("jd,jd->j", self.rivals.differences, bets.response.parameters[self.rivals.stage])
+            largest = np.maximum(largest, self.lag.above * gaps)
+            self.sizes = SIZES[:, None] * np.minimum(largest, (self.lag.caution or OLD_CAUTION) / boldest)
         if self.lag.caution:
             bets.soften(np.minimum(1.0, self.lag.caution / (self.sizes[0] * boldest)))
         return bets
 
+    @property
+    def _few(self) -> bool:
+        """Whether stakes of all rivals on all pairs may be formed at once."""
+        pairs, dimension = self.sampled.shape
+        return len(self.rivals) * self.problem.stages * max(int(pairs), int(dimension)) <= STEERED
+
     def _steer(self, bets: Bets) -> None:
-        entry, everyone = self.entries[-1], np.arange(len(self.rivals))
-        response = bets.response
+        """Turn new bets so that what earlier ones leave across the rivals' directions is taken back."""
+        entry, response = self.entries[-1], bets.response
         slopes = entry.slopes(response.following(response.values), response.following(response.parameters))
-        bent = np.einsum("jhk,hkd->jhd", entry.bets.stakes(everyone) ** 2, slopes, optimize=True)
-        own = entry.earned()[1] - 0.5 * self.sizes[_NOMINAL][:, None, None] * response.preceding(bent)
-        self.pressure = own if self.pressure is None else self.pressure + own
-        count = max(bets.snapshot.counts.sum(), _COUNT * (self.lag.started + sum(e.tally.samples for e in self.entries)))
-        bets.steer(response.answered(self.pressure), float(count), _CAP)
+        stakes = entry.bets.stakes(np.arange(len(self.rivals)))
+        bent = response.preceding(np.einsum("jhk,hkd->jhd", stakes**2, slopes, optimize=True))
+        self._left = self._left + entry.earned()[1] - 0.5 * self.sizes[_USUAL, :, None, None] * bent
+        total = self.lag.started + sum(each.tally.samples for each in self.entries)
+        bets.turn(response.answered(self._left), _AHEAD * total, self.lag.steering)
 
     @property
     def number(self) -> FloatArray:
@@ -355,17 +372,9 @@ class _Evidence:
             moments[:, entry.bets.used] += entry.moments()
         return largest_drifts(moments, self.around, book.problem.continuation)
 
-    def _joint_drifts(self, forms: FloatArray) -> FloatArray:
-        """Most of Σ over stages of what is quadratic in forms (n, stages, d, d) at the stage that follows, (n,)."""
-        found = np.full(len(forms), inf)
-        for root in self._roots:
-            shapes = np.einsum("hdn,jhde,hem->jnm", root, forms, root, optimize=True)
-            found = np.minimum(found, np.clip(np.linalg.eigvalsh(shapes)[:, -1], 0.0, None))
-        return found * self.book.problem.continuation**2 * (1 + 1e-9)
-
     @cached_property
     def _roots(self) -> list[FloatArray]:
-        """B with Jx = Bz, |z| ≤ 1, of the smaller ellipsoids, for the ξ of the stage that follows; none if d is large."""
+        """B, for the ξ of the stage that follows, of the smaller ellipsoids; none where there are no second moments."""
         propagation, problem = self.around.propagation, self.book.problem
         if problem.stages * problem.dimension > _JOINT or any(entry.second is None for entry in self.book.entries):
             return []
@@ -380,7 +389,7 @@ class _Evidence:
     def _closer(self, hard: IntArray) -> _Side:
         """What the bets on some rivals have earned, pair by pair."""
         book, around, propagation = self.book, self.around, self.around.propagation
-        costs, gradients = _hard_costs(book, self.spreads, self._slopes, self._drifts, self._joint_drifts, hard)
+        costs, gradients = _hard_costs(book, self.spreads, self._slopes, self._drifts, self._roots, hard)
         directions, scales = self.directions[hard], []
         for size, slopes in zip(book.sizes[:, hard, None, None], gradients, strict=True):
             shifted = propagation.answered(size * self.functional[hard] - propagation.preceding(slopes))
@@ -503,13 +512,12 @@ def _hard_costs(
     spreads: list[Spread],
     slopes: list[FloatArray],
     together: FloatArray,
-    joint: Callable[[FloatArray], FloatArray],
+    roots: list[FloatArray],
     hard: IntArray,
 ) -> tuple[FloatArray, FloatArray]:
     """The same for some rivals, pair by pair, (sizes, n), but for the gradient, (sizes, n, stages, d).
 
-    Given gradients of Σζ² of every batch, what all batches together may drift by pair, (stages, K), and a function
-    that says what all pairs together may, if second moments are known.
+    Given gradients of Σζ² of every batch, what all batches together may drift by pair, (stages, K), and B.
     """
     sizes = book.sizes[:, hard]
     stages, dimension = book.problem.stages, book.problem.dimension
@@ -517,8 +525,7 @@ def _hard_costs(
     shape = (stages, len(book.sampled))
     drifts = np.zeros(shape)
     boldest, largest = np.zeros(len(hard)), np.zeros((len(hard), *shape))
-    small = stages * dimension <= _JOINT and all(spread.entry.second is not None for spread in spreads)
-    forms = np.zeros((len(hard), stages, dimension, dimension)) if small else None
+    forms = np.zeros((len(hard), stages, dimension, dimension) if roots else 0)
     for spread, slope in zip(spreads, slopes, strict=True):
         bets = spread.entry.bets
         stakes = bets.stakes(hard)
@@ -526,7 +533,7 @@ def _hard_costs(
         np.abs(stakes, out=stakes)
         reach *= stakes
         stakes *= stakes
-        if forms is not None:
+        if roots:
             forms += np.einsum("jhk,hkde->jhde", stakes, spread.entry.moments(), optimize=True)
         top = reach.max(axis=(1, 2))
         boldest = np.maximum(boldest, top)
@@ -540,7 +547,8 @@ def _hard_costs(
     drifts = np.minimum(drifts, together)
     factor = above_psi(sizes * boldest)
     drift = np.einsum("jhk,hk->j", largest, drifts)
-    if forms is not None:
-        drift = np.minimum(drift, joint(forms))
+    for root in roots:
+        shapes = book.problem.continuation**2 * np.einsum("hdn,jhde,hem->jnm", root, forms, root, optimize=True)
+        drift = np.minimum(drift, np.clip(np.linalg.eigvalsh(shapes)[:, -1], 0.0, None) * (1 + 1e-9))
     drifted = np.where(np.isfinite(factor), factor, 0.0) * sizes**2 * drift
     return np.where(np.isfinite(factor), (costs + drifted) * (1 + 1e-9), inf), gradients

@@ -70,14 +70,14 @@ from bestpolicy.stopping.dense.entries import Entry, entered
 from bestpolicy.stopping.dense.nuisance import SPLIT, Spread, Surroundings, is_large, largest_drifts
 from bestpolicy.stopping.dense.paths import path_bound
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
-from bestpolicy.stopping.dense.theorem_i import BOLDEST, CAUTION, SIZES, Lag, Outcome, above_psi, on_grid
+from bestpolicy.stopping.dense.theorem_i import BOLDEST, OLD_CAUTION, SIZES, Lag, Outcome, above_psi, on_grid
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rule import Past
 from bestpolicy.stopping.tight import TightTest
 
 SHARES = (0.85, 0.05, 0.05, 0.05)  # of the lag's δ: for the bets, the ellipsoids, the kernel, the box
 MIXES = (0.05, 0.2, 0.6)  # c
-_SOONEST = 1.5  # as in Theorem I
+_SOONEST = 1.5  # the largest bets are best if the end is at this many times the past
 _PROMISING = 2  # sizes that are looked at where each takes long
 _WORST_CONDITION = 1e5  # so that Σqφᵀ is nI but for what the margin of w covers
 
@@ -175,7 +175,7 @@ class PathBook:
         if not self.vectors:
             nats = -log(SHARES[0]) - self.log_share
             largest = np.sqrt(2 * (nats + 1.5) / (_SOONEST * self.lag.started))
-            self.sizes = SIZES * min(largest, CAUTION / boldest)
+            self.sizes = SIZES * min(largest, (self.lag.caution or OLD_CAUTION) / boldest)
         self.factor = min(1.0, (self.lag.caution or inf) / (float(self.sizes[0]) * boldest))
         self.vectors.append(self.factor * vectors)
         self.whitened.append(self.factor * whitened)
