@@ -22,8 +22,11 @@ from bestpolicy.stopping.dense.entries import Entry
 from bestpolicy.stopping.dense.paths import VERTICES, Planning, path_bound
 from bestpolicy.stopping.dense.policies import PolicyPrior
 from bestpolicy.stopping.dense.theorem_i import (
+    ABOVE,
     CAUTION,
     SIZE_SHARES,
+    SOONEST,
+    STEERING,
     Book,
     Lag,
     LeastLinear,
@@ -58,6 +61,7 @@ class Lagged:
         known = self.known()
         ellipsoids, frame = known.ellipsoids(0.1 * delta), known.frame(self.shares, 0.05 * delta)
         new = {"size_shares": np.array(SIZE_SHARES), "caution": CAUTION}
+        new |= {"soonest": SOONEST, "above": ABOVE, "steering": STEERING}
         self.lag = Lag(1, pilot, delta, ellipsoids, known.policies(), frame, **new)
         if problem.horizon is None:
             paths = known.paths(self.shares, 0.05 * delta)
@@ -267,6 +271,50 @@ def test_bets_stay_moderate_when_allocations_change(kind):
     assert boldest[CAUTION] <= CAUTION * (1 + 1e-9) < boldest[0.0]
 
 
+def across(book, lag):
+    """What the gradient of L at the usual size has across each rival's direction, over what it has along it."""
+    point = book.entries[-1].bets.response
+    total = book.sizes[2][:, None, None] * book.functional
+    for entry in book.entries:
+        stakes = book.sizes[2][:, None, None] * entry.bets.stakes(np.arange(len(book.rivals)))
+        slopes = entry.slopes(point.following(point.values), point.following(point.parameters))
+        total = total - 0.5 * point.preceding(np.einsum("jhk,hkd->jhd", stakes**2, slopes))
+    left, precision = point.answered(total), book.entries[-1].bets.precision
+    directions = point.directions(book.rivals.stage, book.rivals.differences)
+    along = np.einsum("jhd,hde,jhe->j", left, precision, directions) / book.entries[-1].bets.spread
+    rest = left - along[:, None, None] * directions
+    return np.sqrt(np.einsum("jhd,hde,jhe->j", rest, precision, rest) / book.entries[-1].bets.spread) / along
+
+
+@pytest.mark.parametrize("mdp", [DISCOUNTED, EPISODIC])
+def test_bets_are_turned_so_that_errors_of_earlier_ones_cancel(mdp):
+    left = {0.0: [], STEERING: []}
+    for seed in range(6):
+        one = Lagged(mdp, seed, batches=(150, 200, 260, 340, 440))
+        for steering, found in left.items():
+            lag = replace(one.lag, steering=steering)
+            book = Book(one.problem, one.sampled, lag, lag.policies.favourite)
+            for snapshot, batch in one.running.batches:
+                book.enter(snapshot, batch)
+            found.append(np.median(across(book, lag)))
+    assert np.mean(left[STEERING]) < 0.7 * np.mean(left[0.0])
+
+
+def test_a_turn_is_limited_and_keeps_what_bets_earn():
+    one = Lagged(DISCOUNTED, 3, batches=(60, 80))
+    bets = [
+        Bets(one.problem, (found := one.book()).rivals, found.policy, one.running.batches[-1][0], one.sampled)
+        for _ in "ab"
+    ]
+    everyone, rng = np.arange(len(bets[0].rivals)), np.random.default_rng(0)
+    bets[1].turn(1e6 * rng.standard_normal((len(everyone), 1, one.problem.dimension)), 100.0, 0.5)
+    plain, turned = (each.directions(everyone) for each in bets)
+    gram = np.linalg.inv(bets[0].precision)
+    size = [np.einsum("jhd,hde,jhe->j", each, gram, each) for each in (plain, turned - plain)]
+    np.testing.assert_allclose(np.sqrt(size[1] / size[0]), 0.5)
+    np.testing.assert_allclose(np.einsum("jhd,hde,jhe->j", plain, gram, turned - plain), 0.0, atol=1e-9 * size[0].max())
+
+
 @pytest.mark.study
 @pytest.mark.parametrize("theorem", ["I", "UD"])
 @pytest.mark.parametrize("delta", [0.5, 0.1])
@@ -319,7 +367,9 @@ def test_a_book_that_is_opened_late_says_the_same():
     for batch in one.running.batches:
         late.enter(*batch)
     np.testing.assert_array_equal(early.functional, late.functional)
-    assert early.look(one.running.evidence) == late.look(one.running.evidence)
+    first, second = early.look(one.running.evidence), late.look(one.running.evidence)
+    assert first == second
+    np.testing.assert_array_equal(first.missing, second.missing)
 
 
 def test_the_prior_over_policies_sums_to_one():
@@ -382,7 +432,7 @@ def test_dropped_lags_stay_spent():
         course.begin(decided)
         course.add(simulator.sample(course.pulls(), rng))
     assert len(spent) > 3 >= len(course.running)
-    np.testing.assert_allclose(spent, 0.1 * 0.55 * 0.45 ** np.arange(len(spent)))
+    np.testing.assert_allclose(spent, 0.1 * 0.7 * 0.3 ** np.arange(len(spent)))
     assert 0.42 / (1 - 0.58) <= 1 + 1e-12
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import bestpolicy as bp
 from bestpolicy.algorithms import sharp_dense
+from bestpolicy.verification import intersection
 from bestpolicy.verification.reading import digest
 from tests.models import random_mdp
 
@@ -135,11 +136,42 @@ def test_episodes_too(tmp_path):
     assert case.verdict(store=True).valid
 
 
-@pytest.mark.parametrize(("name", "theorem"), [("intersection-4", "I"), ("paths-4", "UD")])
-def test_certificates_of_version_4_have_the_bets_of_their_time(name, theorem):
-    document = json.loads((Path(__file__).parent / "data" / f"{name}.json").read_text())
-    assert document["version"] == 4
-    assert "caution" not in document["proof"]["lag"]
-    found = bp.verify(Path(__file__).parent / "data" / f"{name}.json")
+@pytest.mark.parametrize(("name", "theorem"), [("intersection", "I"), ("paths", "UD")])
+@pytest.mark.parametrize(("version", "missing"), [(4, "caution"), (5, "steering")])
+def test_certificates_of_older_versions_have_the_bets_of_their_time(name, theorem, version, missing):
+    path = Path(__file__).parent / "data" / f"{name}-{version}.json"
+    document = json.loads(path.read_text())
+    assert document["version"] == version
+    assert missing not in document["proof"]["lag"]
+    found = bp.verify(path)
     assert found.valid
     assert found.theorem == theorem
+
+
+def test_turns_of_bets_are_recomputed(tmp_path, monkeypatch):
+    levels = []
+
+    class Noted(intersection.Refutation):
+        def __init__(self, read):
+            super().__init__(read)
+            levels.append(self._level(self.start))
+
+    case = Case(tmp_path, DISCOUNTED, 0.0)
+    proof = case.document["proof"]
+    monkeypatch.setattr(intersection, "Refutation", Noted)
+    for steering in (0.0, proof["lag"]["steering"]):
+        case.verdict(proof=proof | {"lag": proof["lag"] | {"steering": steering}})
+    assert (levels[0] != levels[1]).any()  # other bets earn something else
+
+
+@pytest.mark.parametrize("name", ["caution", "soonest", "above", "steering", "size_shares"])
+def test_sizes_and_turns_cannot_be_made_up_afterwards(case, name):
+    proof = case.document["proof"]
+    lag = proof["lag"]
+    if name != "size_shares":
+        changed = lag[name] * 0.99
+    else:
+        array = np.frombuffer(zlib.decompress(base64.b64decode(lag[name]["data"])), lag[name]["dtype"]) * 0.99
+        changed = lag[name] | {"data": base64.b64encode(zlib.compress(array.tobytes())).decode()}
+    verdict = case.verdict(store=True, proof=proof | {"lag": lag | {name: changed}})
+    assert any("not what was decided" in reason for reason in verdict.reasons), verdict.reasons

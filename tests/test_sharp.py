@@ -6,6 +6,7 @@ from scipy.stats import binomtest
 
 import bestpolicy as bp
 from bestpolicy.algorithms import sharp, sharp_dense
+from bestpolicy.algorithms.sharp_dense import LEFT
 from tests.everywhere import on_machines
 from tests.kernels import outputs
 from tests.models import tabular_mdp
@@ -115,7 +116,7 @@ def test_a_small_table_with_tied_actions_is_handed_over_and_can_be_stopped_anywh
 
 def test_theorem_u_goes_on_with_what_a_lag_that_began_by_luck_has_left(tmp_path, monkeypatch):
     monkeypatch.setattr(sharp, "_PATIENCE", 250)
-    monkeypatch.setattr(sharp_dense, "_IN_SIGHT", 0.3)  # luck is more common
+    monkeypatch.setattr(sharp_dense, "_IN_SIGHT", 0.15)  # luck is more common
     noisy = tabular_mdp(AROUND, np.array([[0.5, 0.5], [0.2, 0.9]]), discount=0.5)
     asked = {"epsilon": 0.0, "delta": 0.1, "algorithm": "sharp", "seed": 4}
     simulator, store, path = bp.ExactSimulator(noisy), tmp_path / "run.db", tmp_path / "certificate.json"
@@ -144,8 +145,8 @@ def test_a_later_share_leaves_what_is_spent():
     for lags in range(12):
         first = sharp.first_number(lags)
         rest = sum(sharp.share_of(number) for number in range(first, first + 60))
-        assert 1 - 0.45**lags + rest <= 1 + 1e-12
-        assert first == 1 or 1 - 0.45**lags + rest / 0.35 > 1  # no later than need be
+        assert 1 - LEFT**lags + rest <= 1 + 1e-12
+        assert first == 1 or 1 - LEFT**lags + rest / 0.35 > 1  # no later than need be
 
 
 def test_a_budget_ends_a_run_with_what_is_certified():

@@ -40,7 +40,7 @@ from bestpolicy.verification.tables import FIELDS
 
 _ROOM = 2**40  # row p of study n has the id n·2⁴⁰ + p
 _LARGEST_ROW = 2**30 - 1
-_NEXT_OF_TABLE, _NEXT_OF_FEATURES = 0.35, 0.58  # of δ that is left after a lag of Theorem U, and of Theorem I
+_NEXT_OF_TABLE = 0.35  # of δ that is left after a lag of Theorem U
 _TABLE = "CREATE TABLE entry (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, content BLOB NOT NULL, chain BLOB NOT NULL)"
 _ROUNDING = 1e-9  # relative error of sums of rewards that were added up in another order
 
@@ -325,9 +325,10 @@ class _Story:
         if number not in lags:
             raise Rejected(f"lag {number} was not decided on in the study's file")
         place, past = lags[number]
-        spent = len([1 for before, _ in self._lags_of_features(requests) if before < place])
-        if _NEXT_OF_TABLE ** (number - 1) > _NEXT_OF_FEATURES**spent * (1 + 1e-9):
-            raise Rejected(f"lag {number} and those after it would spend what {spent} lags of Theorem I have spent")
+        spent = sum(float(one["delta"]) for before, one in self._lags_of_features(requests) if before < place)
+        left = 1 - spent / self.document.child("claim").number("delta", 0.0, 1.0)
+        if _NEXT_OF_TABLE ** (number - 1) > left * (1 + 1e-9):
+            raise Rejected(f"lag {number} and those after it would spend what lags of Theorem I have spent")
         told = self._told_before(place)
         if told != started:
             raise Rejected(f"lag {number} began after {told:,} samples, not after {started:,}")

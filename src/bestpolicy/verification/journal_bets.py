@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     from bestpolicy.verification.journal import Told
 
 _ROUNDING = 1e-9
-_MATRICES = ("sigma", "gamma")
+_ARRAYS = ("sigma", "gamma", "size_shares")
+_NUMBERS = ("delta", "bet", "caution", "soonest", "above", "steering")
 
 
 def require_lag(past: dict[str, Any], document: Node) -> None:
     """All that the certificate's lag has fixed is what was decided when it began."""
     lag, policies = document.child("proof").child("lag"), past["policies"]
     same = past["theorem"] == document.child("claim").fields["theorem"]
-    same = same and all(past[name] == lag.fields[name] for name in ("delta", "bet"))
+    same = same and all(past.get(name) == lag.fields.get(name) for name in _NUMBERS)
     odds = policies["log_odds"]
     same = same and np.array_equal(policies["favourite"], lag.array("favourite", "i", np.shape(odds)[:2]))
-    for name, value in {"log_odds": odds, **{name: past[name] for name in _MATRICES}}.items():
-        same = same and np.array_equal(value, lag.array(name, "f", np.shape(value)))
+    for name, value in {"log_odds": odds, **{name: past[name] for name in _ARRAYS if name in past}}.items():
+        same = same and lag.has(name) and np.array_equal(value, lag.array(name, "f", np.shape(value)))
     for name, kind in (("drawn", "i"), ("frequencies", "f")):
         value = policies.get(name, np.zeros(0))
         same = same and lag.has(name) == (value.size > 0)

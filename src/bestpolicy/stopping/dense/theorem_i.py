@@ -178,7 +178,7 @@ class Outcome:
     epsilon: float
     reached: float
     loose: float = 1.0
-    missing: FloatArray | None = None
+    missing: FloatArray | None = field(default=None, compare=False)
 
 
 def on_grid(epsilon: float, limit: float) -> float:
