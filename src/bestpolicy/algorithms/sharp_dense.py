@@ -30,6 +30,7 @@ from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.dense.bets import Snapshot
+from bestpolicy.stopping.dense.nuisance import is_large
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
 from bestpolicy.stopping.dense.theorem_i import ABOVE, CAUTION, SIZE_SHARES, SOONEST, STEERING, Book, Lag
 from bestpolicy.stopping.dense.theorem_ud import SHARES, Kernel, PathBook
@@ -44,7 +45,8 @@ _RATIO, _NEAR_RATIO = 1.1, 1.05  # look each time there are so many times the sa
 _NEAR = 0.75  # of what has to be reached
 _LAG_RATIO = 3.0  # a lag for so many times the samples
 _LATE, _LATE_RATIO = 1_000_000, 10.0  # samples from which on a lag begins though the end is not in sight (ties)
-_REDESIGN = 1.12  # a new allocation for so many times the samples, and a new snapshot
+# A new allocation for so many times the samples, and a new snapshot; where looks take long
+_REDESIGN, _SLOW_REDESIGN = 1.12, 1.3
 _EXPLORATION, _PATH_EXPLORATION = 0.1, 0.6  # share of the G-optimal design, for Theorems I and UD
 _LOOSE_EXPLORATION = 0.2  # for Theorem I, while it is hampered by how little is known of all values together
 _BETTER = 3.0  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
@@ -147,6 +149,7 @@ class DenseCourse:
         self.evidence = self._nothing = Evidence.empty(self.used, self.pairs)
         if self.own_data is not None:
             self.evidence = self.evidence.add(self.own_data)
+        self.redesign = _SLOW_REDESIGN if is_large(self.used, count) else _REDESIGN
         self.shares, self.owed = self.everywhere, np.zeros(self.everywhere.shape)
         self.designed = self.taken = 0  # samples before the last allocation, and before the last snapshot
         self.snapshot: Snapshot | None = None
@@ -193,7 +196,7 @@ class DenseCourse:
         recent = bool(self.running) and total < _LAG_RATIO * self.running[-1].lag.started
         resolved, paths = known.resolved, None
         delta = _FIRST_SHARE * _NEXT_SHARE**self.lags * self.delta
-        if self.epsilon > 0 and self.problem.horizon is None and (not recent or total >= _REDESIGN * self.designed):
+        if self.epsilon > 0 and self.problem.horizon is None and (not recent or total >= self.redesign * self.designed):
             mixed = _PATH_EXPLORATION * self.everywhere + (1 - _PATH_EXPLORATION) * self.shares
             paths = known.paths(mixed, SHARES[2] * delta)
             along = known.path_resolved(self.epsilon, paths)
@@ -222,7 +225,7 @@ class DenseCourse:
             if paths is not None:
                 lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
             decided["lag"] = lag.to_dict()
-        if total >= _REDESIGN * self.designed and resolved >= _GLIMPSE * needed and len(known.gaps):
+        if total >= self.redesign * self.designed and resolved >= _GLIMPSE * needed and len(known.gaps):
             focused, price = known.allocation(self.missing)
             exploration = _EXPLORATION + self.loose * (_LOOSE_EXPLORATION - _EXPLORATION)
             exploration = _PATH_EXPLORATION if paths is not None else exploration
@@ -262,7 +265,7 @@ class DenseCourse:
         self.counts = whole_counts(np.maximum(owed, 0.0))
         self.owed = owed - self.counts
         ready = self.samples > 0 and self.known.ready
-        renewed = "lag" in decided or "shares" in decided or total >= _REDESIGN * self.taken
+        renewed = "lag" in decided or "shares" in decided or total >= self.redesign * self.taken
         if ready and self.running and "snapshot" not in decided and (renewed or self.snapshot is None):
             fixed = self.known.snapshot(self.shares, self.counts)
             decided["snapshot"] = {name: value for name, value in vars(fixed).items() if name != "counts"}

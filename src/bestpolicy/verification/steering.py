@@ -9,7 +9,7 @@ from bestpolicy.verification.reading import Floats
 
 USUAL = 2  # size that bets are turned for
 _AHEAD = 0.2  # share of all samples so far that is expected to rest on a batch's bets
-_STEERED = 2_000_000  # stakes of all rivals on all pairs up to which they are turned
+_STEERED = 200_000  # stakes of all rivals on all pairs up to which they are turned
 
 
 class Steering:
