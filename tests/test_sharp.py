@@ -126,7 +126,7 @@ def test_theorem_u_goes_on_with_what_a_lag_that_began_by_luck_has_left(tmp_path,
     before = max(check.lag for check in straight.checks[:change])
     numbers = {check.lag for check in straight.checks[change:] if check.rule == "Theorem U" and check.lag}
     assert before > 0  # some of δ is spent
-    assert 0.35 ** (min(numbers) - 1) <= 0.45**before  # and all that Theorem U may spend is at most what is left
+    assert 0.35 ** (min(numbers) - 1) <= LEFT**before  # and all that Theorem U may spend is at most what is left
     for budget in (straight.checks[change - 1].samples, straight.checks[change].samples, 9000):
         part = (
             bp.drive(bp.Study.resume(store, max_samples=budget), simulator)
@@ -139,6 +139,22 @@ def test_theorem_u_goes_on_with_what_a_lag_that_began_by_luck_has_left(tmp_path,
         assert found.valid, found.reasons
         assert found.order_shown
     assert course_of(part.checks) == course_of(straight.checks)
+
+
+@pytest.mark.parametrize(("states", "local"), [(6, False), (8, True)])
+def test_small_tables_are_bet_on_where_many_states_follow_each_pair(states, local):
+    chain, mixing = (
+        bp.instances.riverswim(states=states),
+        bp.instances.random_tabular(states=6, actions=3, discount=0.8),
+    )
+    mdp = chain if local else mixing
+    for share, rule in ((0.01, "Theorem U" if local else "Theorem I"), (0.05, "Theorem U")):
+        epsilon = share * float(mdp.problem.value_limits[0])
+        result = bp.identify(bp.ExactSimulator(mdp), epsilon=epsilon, delta=0.1, algorithm="sharp", seed=3)
+        assert result.checks[-1].rule == rule
+        assert mdp.is_near_optimal(result.policy, result.epsilon)
+        if local:  # nothing of δ was spent before
+            assert {check.lag for check in result.checks if check.lag} <= {1, 2, 3}
 
 
 def test_a_later_share_leaves_what_is_spent():

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from itertools import count
-from math import ceil, floor, inf, log, nan
+from math import ceil, inf, nan
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,13 +37,11 @@ from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
 _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what is left for each later number
-# (stage, pair)s of a table up to which Theorems I and UD are tried first: of any ε, if ε is small, and if ε = 0. On
-# most of these they need fewer samples than Theorem U, on some (long chains) many more: see `outpaced`.
-_SMALLEST, _SMALLER, _SMALL = 8, 18, 100
+# (stage, pair)s of a table up to which Theorems I and UD need fewer samples than Theorem U on most: of any ε, if ε is
+# small and many states follow each pair, and if ε = 0.
+_SMALLEST, _SMALLER, _SMALL = 8, 24, 100
 _FINE = 0.02  # of the largest value: ε up to which the second of these counts
-# Theorem U is asked for how many samples it would take each time there are so many times those before the first lag;
-# it goes on if that is less than twice what was drawn since, and less than this share of the end is reached.
-_ASKED, _REACHED = 1.5, 0.1
+_SEEN, _MANY = 16, 0.5  # samples of each (stage, pair) that show whether so large a share of all states follows it
 # Samples of each (stage, pair) after which Theorem I, if it sees no end, gives way to Theorem U; in episodes ties are
 # more likely than small gaps.
 _PATIENCE, _EPISODIC_PATIENCE = 50_000, 10_000
@@ -115,7 +113,7 @@ class Sharp:
 
 
 def by_table(task: Task, begun: Remembered | None) -> bool:
-    """Whether Theorem U is to be used: for tables, but not for small ones if ε = 0, and not for tiny ones.
+    """Whether Theorem U is to be used: for tables, but not for small ones if ε is small, and not for tiny ones.
 
     A run that is resumed goes on as it began: only Theorems I and UD begin with a design.
     """
@@ -129,34 +127,22 @@ def by_table(task: Task, begun: Remembered | None) -> bool:
 
 
 def outpaced(course: DenseCourse) -> bool:
-    """Whether Theorem U is to go on with a table: actions seem to be tied, or it would be done sooner.
+    """Whether Theorem U is to go on with a table: actions seem to be tied, or few states follow each pair.
 
     What lags of Theorem I have spent stays spent; one may have begun by luck, and then the end is in sight no longer.
     """
     problem = course.problem
-    if not problem.is_tabular:
+    size = problem.stages * len(problem.pairs)
+    if not problem.is_tabular or not course.samples:
         return False
-    patience = _PATIENCE if problem.horizon is None else _EPISODIC_PATIENCE
-    patience *= problem.stages * len(problem.pairs)
-    return (course.samples >= patience and not course.in_sight) or slower(course)
-
-
-def slower(course: DenseCourse) -> bool:
-    """Whether Theorem U should be done before three times the samples since the first lag, with no end near."""
-    begun = course.begun
-    if not course.epsilon or not begun or course.reached_by_bets >= _REACHED:
+    patience = size * (_PATIENCE if problem.horizon is None else _EPISODIC_PATIENCE)
+    if course.samples >= patience and not course.in_sight:
+        return True
+    # What Theorem I does not know counts by the span of all values, for Theorem U by that of those that follow.
+    tally = course.evidence.tally
+    if not course.epsilon or size <= _SMALLEST or course.lags or (tally.pulls < _SEEN).any():
         return False
-    times = [floor(log(max(total, 1) / begun, _ASKED)) for total in (course.samples - course.drawn, course.samples)]
-    if times[0] == times[1]:
-        return False
-    table, ahead = table_of(course.problem), list[float]()
-    past = TableSamples.none(table.pairs) + samples_of(course.problem, course.evidence.tally)
-    share = share_of(first_number(course.lags)) * course.delta
-    rng = np.random.default_rng(course.samples)  # for rehearsals
-    plan = plan_lag(table, past, course.epsilon, share, rng, foresee=ahead.append)
-    if isinstance(plan, Lag):
-        ahead.append(float(PLANNED * plan.unit.sum()))
-    return bool(ahead) and ahead[0] < 2 * (course.samples - begun)
+    return len(tally.cells) < _MANY * size * problem.states
 
 
 def first_number(lags: int) -> int:

@@ -131,7 +131,6 @@ class DenseCourse:
         self.nats = log(1 / task.delta) + 2.5
         self.check: Check | None = None
         self.samples = self.lags = 0
-        self.begun = self.drawn = 0  # samples before the first lag, and of the last batch
         self.running = list[Running]()
         self.design: Design | None = None
         self._known: Knowledge | None = None
@@ -162,11 +161,6 @@ class DenseCourse:
     def over(self) -> bool:
         """Whether there is nothing more to ask."""
         return self.check is not None and (self.check.passed or self.samples >= MAX_ROUNDS)
-
-    @property
-    def reached_by_bets(self) -> float:
-        """How far lags are on the way to the asked ε, up to 1."""
-        return 0.0 if self.check is None else self.check.statistic
 
     @property
     def in_sight(self) -> bool:
@@ -250,7 +244,7 @@ class DenseCourse:
             self._set_up(Design(**decided["design"]))
         if "lag" in decided:
             lag = Lag.from_dict(decided["lag"])
-            self.lags, self.begun = lag.number, self.begun or self.samples
+            self.lags = lag.number
             self.running = [*self.running[1 - _KEPT :], Running(lag, self._nothing)]
         if "shares" in decided:
             self.shares, self.price = np.asarray(decided["shares"]), float(decided["price"])
@@ -286,7 +280,7 @@ class DenseCourse:
         """Take in what was simulated."""
         batch = batch.at(self.pairs)
         self.evidence, self._known = self.evidence.add(batch, self.weights), None
-        self.samples, self.drawn = self.samples + batch.samples, batch.samples
+        self.samples += batch.samples
         for running in self.running:
             assert self.snapshot is not None  # there is no lag without an estimate
             running.add(self.snapshot, batch)
