@@ -389,7 +389,8 @@ class DenseCourse:
             }
             for snapshot, batch in running.batches
         ]
-        apart = ("prior", "policies", "frame", "asked", "theorem")
+        apart = ["prior", "policies", "frame", "asked", "theorem"]
+        apart += [] if lag.steering else ["soonest", "above", "steering"]  # of a study that older code has begun
         fixed = {name: value for name, value in vars(lag).items() if name not in apart}
         fixed |= {name: value for name, value in vars(lag.policies).items() if value.size}
         fixed["frame"] = vars(lag.frame)

@@ -28,7 +28,7 @@ def require_lag(past: dict[str, Any], document: Node) -> None:
     """All that the certificate's lag has fixed is what was decided when it began."""
     lag, policies = document.child("proof").child("lag"), past["policies"]
     same = past["theorem"] == document.child("claim").fields["theorem"]
-    same = same and all(past.get(name) == lag.fields.get(name) for name in _NUMBERS)
+    same = same and all(past.get(name, 0.0) == lag.fields.get(name, 0.0) for name in _NUMBERS)
     odds = policies["log_odds"]
     same = same and np.array_equal(policies["favourite"], lag.array("favourite", "i", np.shape(odds)[:2]))
     for name, value in {"log_odds": odds, **{name: past[name] for name in _ARRAYS if name in past}}.items():
