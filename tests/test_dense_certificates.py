@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 import zlib
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bestpolicy.verification.reading import digest
 from tests.models import random_mdp
 
 DISCOUNTED = random_mdp(3, states=5, actions=2, dimension=4, discount=0.6)
+DATA = Path(__file__).parent / "data"
 EPISODIC = random_mdp(4, states=4, actions=2, dimension=3, horizon=3)
 
 
@@ -34,6 +36,13 @@ class Case:
         path = self.folder / "changed.json"
         path.write_text(json.dumps(document | {"sha256": digest(document)}))
         return bp.verify(path, model=self.mdp, store=self.store if store else None)
+
+    def with_lag(self, name, change):
+        """The proof with one array of its lag changed."""
+        packed = self.document["proof"]["lag"][name]
+        array = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), packed["dtype"])
+        data = base64.b64encode(zlib.compress(change(array).tobytes())).decode()
+        return self.document["proof"] | {"lag": self.document["proof"]["lag"] | {name: packed | {"data": data}}}
 
     def with_batch(self, name, change):
         """The proof with one array of its second batch changed."""
@@ -114,19 +123,14 @@ def test_policies_that_were_drawn_are_listed_once_with_weights_that_sum_to_one(c
     if "drawn" not in lag:
         return
 
-    def packed(name, change):
-        array = np.frombuffer(zlib.decompress(base64.b64decode(lag[name]["data"])), lag[name]["dtype"]).copy()
-        data = base64.b64encode(zlib.compress(change(array).tobytes())).decode()
-        return case.document["proof"] | {"lag": lag | {name: lag[name] | {"data": data}}}
-
     shape = lag["drawn"]["shape"]
     for name, change, reason in (
         ("frequencies", lambda numbers: 1.01 * numbers, "sum to more than 1"),
         ("drawn", lambda numbers: np.tile(numbers[: shape[2]], shape[0]), "twice"),
     ):
-        verdict = case.verdict(proof=packed(name, change))
+        verdict = case.verdict(proof=case.with_lag(name, change))
         assert any(reason in each for each in verdict.reasons), verdict.reasons
-    verdict = case.verdict(store=True, proof=packed("frequencies", lambda numbers: numbers[::-1].copy()))
+    verdict = case.verdict(store=True, proof=case.with_lag("frequencies", lambda numbers: numbers[::-1].copy()))
     assert not verdict.valid
 
 
@@ -137,15 +141,32 @@ def test_episodes_too(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "theorem"), [("intersection", "I"), ("paths", "UD")])
-@pytest.mark.parametrize(("version", "missing"), [(4, "caution"), (5, "steering")])
+@pytest.mark.parametrize(("version", "missing"), [(4, "caution"), (5, "steering"), (6, "spikes")])
 def test_certificates_of_older_versions_have_the_bets_of_their_time(name, theorem, version, missing):
-    path = Path(__file__).parent / "data" / f"{name}-{version}.json"
+    path = DATA / f"{name}-{version}.json"
     document = json.loads(path.read_text())
     assert document["version"] == version
     assert missing not in document["proof"]["lag"]
     found = bp.verify(path)
     assert found.valid
     assert found.theorem == theorem
+
+
+@pytest.mark.parametrize("version", [5, 6])
+@pytest.mark.parametrize("name", ["intersection", "paths"])
+def test_studies_that_older_versions_have_begun_are_finished_with_the_bets_they_began_with(tmp_path, name, version):
+    store, path = tmp_path / "old.db", tmp_path / "c.json"
+    shutil.copy(DATA / f"{name}-begun-{version}.db", store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharp_dense, "_LAG_RATIO", 1e9)  # no lag of this version
+        result = bp.drive(bp.Study.resume(store, name, max_samples=10**6), bp.ExactSimulator(DISCOUNTED))
+    assert result.certified
+    result.save(path)
+    lag = json.loads(path.read_text())["proof"]["lag"]
+    assert ("steering" in lag) == (version == 6)
+    assert "spikes" not in lag
+    verdict = bp.verify(path, model=DISCOUNTED, store=store)
+    assert verdict.valid, verdict.reasons
 
 
 def test_turns_of_bets_are_recomputed(tmp_path, monkeypatch):
@@ -164,14 +185,23 @@ def test_turns_of_bets_are_recomputed(tmp_path, monkeypatch):
     assert (levels[0] != levels[1]).any()  # other bets earn something else
 
 
-@pytest.mark.parametrize("name", ["caution", "soonest", "above", "steering", "size_shares"])
+@pytest.mark.parametrize("name", ["caution", "soonest", "above", "steering", "size_shares", "spikes"])
 def test_sizes_and_turns_cannot_be_made_up_afterwards(case, name):
     proof = case.document["proof"]
     lag = proof["lag"]
-    if name != "size_shares":
-        changed = lag[name] * 0.99
+    if name in ("size_shares", "spikes"):
+        assert (name in lag) == (name == "size_shares" or case.document["claim"]["theorem"] == "UD")
+        changed = [case.with_lag(name, lambda array: array * 0.99)] if name in lag else []
+        changed += [proof | {"lag": {key: value for key, value in lag.items() if key != name}}] if name in lag else []
     else:
-        array = np.frombuffer(zlib.decompress(base64.b64decode(lag[name]["data"])), lag[name]["dtype"]) * 0.99
-        changed = lag[name] | {"data": base64.b64encode(zlib.compress(array.tobytes())).decode()}
-    verdict = case.verdict(store=True, proof=proof | {"lag": lag | {name: changed}})
-    assert any("not what was decided" in reason for reason in verdict.reasons), verdict.reasons
+        changed = [proof | {"lag": lag | {name: lag[name] * 0.99}}]
+    for other in changed:
+        verdict = case.verdict(store=True, proof=other)
+        assert any("not what was decided" in reason for reason in verdict.reasons), verdict.reasons
+
+
+def test_bets_on_single_states_are_none_that_could_not_be(case):
+    if case.document["claim"]["theorem"] == "UD":
+        for change in (lambda array: -array, lambda array: 1e9 * array):
+            verdict = case.verdict(proof=case.with_lag("spikes", change))
+            assert any("single states" in reason for reason in verdict.reasons), verdict.reasons

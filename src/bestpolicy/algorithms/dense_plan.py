@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf, log, sqrt
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import greedy, grid_shares, one_thread, steady
@@ -18,9 +19,9 @@ from bestpolicy.planning import action_gap, optimal_plan
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.dense.bets import Rivals, Snapshot
 from bestpolicy.stopping.dense.box import LARGEST, Frame
+from bestpolicy.stopping.dense.kernel import SPIKES, Doubt, Kernel, with_spikes
 from bestpolicy.stopping.dense.paths import Planning
 from bestpolicy.stopping.dense.policies import PolicyPrior
-from bestpolicy.stopping.dense.theorem_ud import law_widths
 from bestpolicy.stopping.evidence import Evidence, fit, second_moments
 from bestpolicy.stopping.lags import LAG_SHARES
 from bestpolicy.stopping.lemmas.deviations import Prior, best_ratio, largest_norms, sample_variances
@@ -51,12 +52,13 @@ _DRAWS, _FEWEST_DRAWS, _DRAWN_ENTRIES = 400, 20, 20_000_000  # of policies, for 
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """What a lag fixes for Theorem UD, and the w_k (S, A) that are expected when it ends."""
+    """What a lag fixes for Theorem UD, and how wrong the kernel may still be when it ends."""
 
     sigma: FloatArray
     gamma: FloatArray
     bet: float
-    widths: FloatArray
+    spikes: FloatArray
+    doubt: Doubt
 
 
 class Knowledge:
@@ -158,7 +160,7 @@ class Knowledge:
         gains = np.where(self.problem.mask, 0.0, -inf)
         place = self.rivals.place[1:]
 
-        planning = Planning(self.problem, self.model.mu[0], path.widths)
+        planning = Planning(self.problem, self.model.mu[0], path.doubt)
 
         def bound(deviations: float) -> float:
             gains[place] = deviations * self.errors - self.gaps
@@ -176,18 +178,24 @@ class Knowledge:
         return low
 
     def paths(self, shares: FloatArray, delta: float) -> Paths:
-        """Σ0, Γ0 and a_L of a lag that may spend delta on the kernel, and w_k as they should be when it ends."""
-        sampled = self.model.sampled
+        """What a lag fixes that may spend delta on the kernel."""
+        problem, sampled = self.problem, self.model.sampled
         precision = np.linalg.inv(second_moments(sampled, shares / self.variances)[0])
-        response = self.response.moved(np.eye(self.problem.dimension)[None])[0]
+        response = self.response.moved(np.eye(problem.dimension)[None])[0]
         sigma = response @ precision @ response.T
         sigma = sigma + 1e-9 * np.trace(sigma) / len(sigma) * np.eye(len(sigma))
         gamma = np.linalg.inv(second_moments(sampled, shares)[0])
         count = _GROWTH * float(self.evidence.tally.samples)
-        nats = self.problem.states * log(2) - log(delta)
-        bet = sqrt(2 * nats / count)
-        widths = law_widths(self.problem, gamma, bet, nats, count * gamma, count)
-        return Paths(sigma, gamma, bet, widths)
+        bet = sqrt(2 * (problem.states * log(2) - log(delta)) / count)
+        spikes = np.array(SPIKES if with_spikes(problem, len(sampled)) else ())
+        kernel, nothing = (
+            Kernel(problem.states, sampled, gamma, bet * spikes),
+            csr_array((problem.states, len(sampled))),
+        )
+        counts = count * shares[0]
+        led = csr_array(counts * np.clip(self.model.mu[0] @ sampled.T, 0.0, None)) if len(spikes) else nothing
+        kernel.add(sampled @ gamma, counts, led)
+        return Paths(sigma, gamma, bet, spikes, kernel.doubt(problem, bet, log(delta)))
 
     @property
     def weights(self) -> FloatArray:
@@ -237,14 +245,24 @@ class Knowledge:
         q_values = np.einsum("sad,dn->nsa", problem.features, parameters)
         return greedy(np.where(problem.mask, q_values, -inf))
 
-    def losses(self, policies: IntArray) -> FloatArray:
-        """What policies (n, S) of a discounted problem lose, as far as is known, (n,)."""
+    def losses(self, policies: IntArray, theorem: str) -> FloatArray:
+        """What policies (n, S) of a discounted problem lose, as far as is known and a theorem can see it, (n,).
+
+        Theorem I takes the largest advantage of a rival to be there at every step.
+        """
         problem, theta, mu = self.problem, self.model.theta[0], self.model.mu[0]
         played = problem.features[np.arange(problem.states), policies]
         systems = np.eye(problem.dimension) - problem.continuation * (mu.T @ played)
-        values = (played @ np.linalg.solve(systems, theta[:, None]))[:, :, 0]
-        found: FloatArray = (self.response.values[0] - values).max(axis=1)
-        return found
+        parameters = np.linalg.solve(systems, theta[:, None])  # of their values, (n, d, 1)
+        values = (played @ parameters)[:, :, 0]
+        if theorem == "UD":
+            lost: FloatArray = (self.response.values[0] - values).max(axis=1)
+            return lost
+        flat = np.flatnonzero(problem.mask)
+        q_values = parameters[:, :, 0] @ problem.features.reshape(-1, problem.dimension)[flat].T
+        advantages = q_values - values[:, flat // problem.actions]
+        excess: FloatArray = float(problem.value_limits[0]) * advantages.max(axis=1)
+        return excess
 
     def ellipsoids(self, delta: float) -> Prior:
         """Γ for the ellipsoids of a lag that may spend delta on them."""

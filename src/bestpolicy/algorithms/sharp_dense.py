@@ -30,10 +30,11 @@ from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.dense.bets import Snapshot
+from bestpolicy.stopping.dense.kernel import Kernel
 from bestpolicy.stopping.dense.nuisance import is_large
-from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT, PolicyPrior
+from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
 from bestpolicy.stopping.dense.theorem_i import ABOVE, CAUTION, SIZE_SHARES, SOONEST, STEERING, Book, Lag
-from bestpolicy.stopping.dense.theorem_ud import SHARES, Kernel, PathBook
+from bestpolicy.stopping.dense.theorem_ud import SHARES, PathBook, new_kernel
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rounding import coordinates_of
 from bestpolicy.stopping.rule import Past, Proof
@@ -47,14 +48,15 @@ _LAG_RATIO = 3.0  # a lag for so many times the samples
 _LATE, _LATE_RATIO = 1_000_000, 10.0  # samples from which on a lag begins though the end is not in sight (ties)
 # A new allocation for so many times the samples, and a new snapshot; where looks take long
 _REDESIGN, _SLOW_REDESIGN = 1.12, 1.3
-_EXPLORATION, _PATH_EXPLORATION = 0.1, 0.6  # share of the G-optimal design, for Theorems I and UD
+_EXPLORATION, _PATH_EXPLORATION = 0.1, 0.4  # share of the G-optimal design, for Theorems I and UD
 _LOOSE_EXPLORATION = 0.2  # for Theorem I, while it is hampered by how little is known of all values together
-_BETTER = 3.0  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
-_IN_SIGHT, _GLIMPSE = 0.3, 0.1  # of the standard deviations that are needed: for a first lag, for a first allocation
+_BETTER = 2.0  # by what factor squared standard deviations have to be more for Theorem UD, which has more events
+_IN_SIGHT, _EXACT_IN_SIGHT = 0.45, 0.3  # of the standard deviations that are needed: for a first lag; if ε = 0
+_GLIMPSE = 0.1  # of these: for a first allocation
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
 _BOOKS = 6  # policies of a lag whose sums are kept
-_WORK, _FEWEST = 20_000_000, 2  # numbers that policies of a look have in all; of policies that are looked at anyway
+_WORK = 20_000_000  # numbers that policies of a look have in all, if there is more than one
 _TINY = 1e-9  # of the largest value: what a policy loses counts for more
 _CLOSE = 0.5  # of ε: a policy that promises less than another by more than that is not tested
 
@@ -106,7 +108,7 @@ class Running:
         if self.lag.theorem == "I":
             return Book(problem, sampled, self.lag, policy)
         if self._kernel is None:
-            self._kernel = Kernel(problem.states, sampled)
+            self._kernel = new_kernel(problem, sampled, self.lag)
         return PathBook(problem, sampled, self.lag, policy, self._kernel)
 
 
@@ -128,6 +130,7 @@ class DenseCourse:
         self.problem = task.problem
         self.epsilon, self.delta = task.epsilon, task.delta
         self.own_data = task.own_data
+        self.sight = _IN_SIGHT if task.epsilon > 0 else _EXACT_IN_SIGHT
         self.nats = log(1 / task.delta) + 2.5
         self.check: Check | None = None
         self.samples = self.lags = 0
@@ -165,7 +168,7 @@ class DenseCourse:
     @property
     def in_sight(self) -> bool:
         """Whether the hardest rival stands out so much that a lag might begin."""
-        return self.known.ready and self.known.resolved >= _IN_SIGHT * sqrt(2 * self.nats)
+        return self.known.ready and self.known.resolved >= self.sight * sqrt(2 * self.nats)
 
     @property
     def known(self) -> Knowledge:
@@ -200,7 +203,7 @@ class DenseCourse:
                 paths = None
         self.reached = resolved / needed
         stale = total >= max(_LATE, _LATE_RATIO * (self.running[-1].lag.started if self.running else 0))
-        if (resolved >= _IN_SIGHT * needed and not recent) or stale:
+        if (resolved >= self.sight * needed and not recent) or stale:
             prior = known.ellipsoids(SHARES[1] * delta)
             lag = Lag(
                 self.lags + 1,
@@ -217,7 +220,9 @@ class DenseCourse:
                 steering=STEERING,
             )
             if paths is not None:
-                lag = replace(lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet)
+                lag = replace(
+                    lag, theorem="UD", sigma=paths.sigma, gamma=paths.gamma, bet=paths.bet, spikes=paths.spikes
+                )
             decided["lag"] = lag.to_dict()
         if total >= self.redesign * self.designed and resolved >= _GLIMPSE * needed and len(known.gaps):
             focused, price = known.allocation(self.missing)
@@ -225,6 +230,9 @@ class DenseCourse:
             exploration = _PATH_EXPLORATION if paths is not None else exploration
             decided["shares"] = exploration * self.everywhere + (1 - exploration) * focused
             decided["price"] = price
+        renewed = "lag" in decided or "shares" in decided or total >= self.redesign * self.taken
+        if (self.running or "lag" in decided) and (renewed or self.snapshot is None):
+            decided["renewed"] = True
         return decided
 
     def expect(self, decided: dict[str, Any]) -> None:
@@ -239,7 +247,7 @@ class DenseCourse:
 
     @one_thread()
     def begin(self, decided: dict[str, Any]) -> None:
-        """Take up what was decided; what bets on the next batch rest on is added to it, where there is a lag."""
+        """Take up what was decided; what bets on the next batch rest on is added to it, where it is to be renewed."""
         if "design" in decided:
             self._set_up(Design(**decided["design"]))
         if "lag" in decided:
@@ -259,8 +267,7 @@ class DenseCourse:
         self.counts = whole_counts(np.maximum(owed, 0.0))
         self.owed = owed - self.counts
         ready = self.samples > 0 and self.known.ready
-        renewed = "lag" in decided or "shares" in decided or total >= self.redesign * self.taken
-        if ready and self.running and "snapshot" not in decided and (renewed or self.snapshot is None):
+        if decided.pop("renewed", False):
             fixed = self.known.snapshot(self.shares, self.counts)
             decided["snapshot"] = {name: value for name, value in vars(fixed).items() if name != "counts"}
         self.weights = self.known.weights if ready else np.ones(self.shares.shape)
@@ -320,12 +327,12 @@ class DenseCourse:
             if self.known.ready and not np.array_equal(self.known.policy, prior.favourite):
                 tested.append(self.known.policy)
             if self.known.ready and len(prior.drawn):
-                tested = self._most_promising(prior, [*tested, *prior.drawn])
+                tested = self._most_promising(running.lag, [*tested, *prior.drawn])
             found += [(running, policy) for policy in tested if prior.log_weight(policy) >= LEAST_LOG_WEIGHT]
         problem = self.problem
         pairs, states = len(self.pairs), problem.states
         work = problem.stages * ((pairs + problem.mask.size) * problem.dimension**2 + pairs * states)
-        most = max(_FEWEST, _WORK // work)
+        most = max(1, _WORK // work)
         return found if len(found) <= most or not self.known.ready else self._best(found, most)
 
     def _best(self, found: list[tuple[Running, IntArray]], most: int) -> list[tuple[Running, IntArray]]:
@@ -339,7 +346,7 @@ class DenseCourse:
         widths = np.sqrt((2.5 - np.log(spent) - weights) / samples)
         widths *= max(self.epsilon, _TINY * float(self.problem.value_limits[0])) / widths.min()
         if self.problem.horizon is None:
-            losses = self.known.losses(np.concatenate([policy for _, policy in found]))
+            losses = np.concatenate([self.known.losses(policy, running.lag.theorem) for running, policy in found])
         else:
             losses = np.array([float((policy != self.known.policy).any()) for _, policy in found])
         order = [int(place) for place in np.argsort(steady(losses + widths), kind="stable")]
@@ -348,10 +355,11 @@ class DenseCourse:
         order = [*first, *(place for place in order if place not in first)]
         return [found[place] for place in sorted(order[: max(most, len(first))])]
 
-    def _most_promising(self, prior: PolicyPrior, policies: list[IntArray]) -> list[IntArray]:
+    def _most_promising(self, lag: Lag, policies: list[IntArray]) -> list[IntArray]:
         """The policy for which what it loses and what its bound is wide sum up to least; another one if it is close."""
-        nats = self.nats - np.array([prior.log_weight(policy) for policy in policies])
-        scores = steady(self.known.losses(np.concatenate(policies)) + self.epsilon * np.sqrt(nats / nats[0]))
+        nats = self.nats - np.array([lag.policies.log_weight(policy) for policy in policies])
+        losses = self.known.losses(np.concatenate(policies), lag.theorem)
+        scores = steady(losses + self.epsilon * np.sqrt(nats / nats[0]))
         order = np.argsort(scores, kind="stable")
         first, near = policies[order[0]], scores[order[0]] + _CLOSE * self.epsilon
         others = (policies[place] for place in order if scores[place] <= near)
@@ -391,6 +399,7 @@ class DenseCourse:
         ]
         apart = ["prior", "policies", "frame", "asked", "theorem"]
         apart += [] if lag.steering else ["soonest", "above", "steering"]  # of a study that older code has begun
+        apart += [] if lag.spikes.size else ["spikes"]
         fixed = {name: value for name, value in vars(lag).items() if name not in apart}
         fixed |= {name: value for name, value in vars(lag.policies).items() if value.size}
         fixed["frame"] = vars(lag.frame)

@@ -53,7 +53,7 @@ _TOGETHER = 60  # stages·d up to which all pairs are looked at together
 BOLDEST = 0.9
 _STEPS = 60  # of the bisection for ε
 LAG = "number started delta favourite log_odds drawn frequencies frame sigma gamma bet size_shares caution "
-LAG += "soonest above steering"
+LAG += "soonest above steering spikes"
 _HARD = 512  # rivals that a box is asked about
 
 

@@ -1,21 +1,18 @@
 """Theorem UD, recomputed: what a policy loses along the best path is one number, in one unknown direction. Discounted.
 
-Fixed by the lag: Σ0, Γ0 > 0, a_L > 0, sizes s_m with shares q_m. Fixed before a batch (`bets`): T_k =
-f·J̃G⁻¹φ_k/ṽ_k, f ≤ 1 a factor of the batch (`caution`); and, from the counts n_k that were planned, q_k =
-n(Σn_kφ_kφ_kᵀ)⁻¹φ_k, used where the batch came in full. Sums over the samples: b = ΣTr, B = ΣT(φ - γφ_π(s'))ᵀ, N =
-Σf; m̃ᵀ = (1/n)Σ1{s'}qᵀ, Q_L = Σqqᵀ, n. With probability at least 1 - δ', at all times and for all policies,
+Fixed by the lag: Σ0 > 0, sizes s_m with shares q_m, and what `doubts` needs. Fixed before a batch (`bets`): T_k =
+f·J̃G⁻¹φ_k/ṽ_k, f ≤ 1 a factor of the batch (`caution`). Sums over the samples: b = ΣTr, B = ΣT(φ - γφ_π(s'))ᵀ, N =
+Σf. With probability at least 1 - δ', at all times and for all policies,
 
-    uᵀξ^π ≤ uᵀξ̃ + |u|_Σt  for the one u = Σ occ_k c_k,   Σ occ_k (p_k - φ_kᵀm̃ᵀ)Z ≤ ½ span(Z) Σ occ_k w_k  for all Z,
+    uᵀξ^π ≤ uᵀξ̃ + |u|_Σt  for the one u = Σ occ_k c_k,   Σ occ_k (p_k - φ_kᵀm̃ᵀ)Z ≤ Σ occ_k W_k(Z)  for all Z,
 
 occ the discounted visits of an optimal policy from the state where most is lost: there the loss is uᵀξ^π. Here ξ̃ =
 ξ̂ - (Bξ̂ - b)/N, Σ_t = (1+c)Σ0^½[((l/s)I + sQ̃)/N]²Σ0^½ + (1+1/c)DMDᵀ, D = I - B/N, Q̃ = Σ0^-½ΣψZ̄TTᵀΣ0^-½, ψ at
-s|T|_{Σ0⁻¹}R < 0.9, Z̄ = (√Σζ(ξ̂)² + √drift)², l = log 1/(0.85δ'q(π)q_m); w_k = |[(l_L/a_L)I +
-(a_L/2)Γ0^-½Q_LΓ0^-½]Γ0^½φ_k|/n, l_L = S log 2 + log 1/(0.05δ'q(π)). (The first by Lemma E and Ville's inequality
-for the direction u, Theorem P and Lemma N with 0.05δ'q(π) each, and Cauchy and Schwarz; the second by
-Hoeffding's inequality for each
-f ∈ {-1,1}^S and the direction Σ occ_k φ_k.) So for any Z, with gain_k = c_kᵀξ̃ + |c_k|_Σt,
+s|T|_{Σ0⁻¹}R < 0.9, Z̄ = (√Σζ(ξ̂)² + √drift)², l = log 1/(0.85δ'q(π)q_m); W of `doubts` with 0.05δ'q(π). (The first by
+Lemma E and Ville's inequality for the direction u, Theorem P and Lemma N with 0.05δ'q(π) each, and Cauchy and
+Schwarz.) So for any Z, with gain_k = c_kᵀξ̃ + |c_k|_Σt,
 
-    V* - V^π ≤ max(0, max Z + res/(1-γ)),   res = max_k [gain_k + γ(φ_kᵀm̃ᵀZ + w_k span(Z)/2) - Z(s_k)],
+    V* - V^π ≤ max(0, max Z + res/(1-γ)),   res = max_k [gain_k + γ(φ_kᵀm̃ᵀZ + W_k(Z)) - Z(s_k)],
 
 as occ telescopes under the truth. Any m, c and Z will do; they are searched for here anew.
 
@@ -34,6 +31,7 @@ import numpy as np
 from bestpolicy.verification.bets import EIGENVALUES, Batch
 from bestpolicy.verification.case import Case
 from bestpolicy.verification.claim import Claim
+from bestpolicy.verification.doubts import Doubt, read_doubt
 from bestpolicy.verification.intersection import BOLDEST, SIZES, Proof
 from bestpolicy.verification.reading import Floats, Ints, Node, Rejected
 from bestpolicy.verification.rounding import EPS, MARGIN
@@ -42,7 +40,6 @@ _SHARES = (0.85, 0.05, 0.05, 0.05)  # bets, ellipsoids, kernel, box
 _MIXES = (0.05, 0.1, 0.2, 0.35, 0.6)
 _IMPROVEMENTS = 30
 _NETS = 12  # sizes and c for which vectors of a path are added up
-_WORST = 1e5  # condition of the counts of a batch that counts for the kernel
 
 
 def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tuple[float, int, list[str]]:
@@ -54,7 +51,7 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
         return 0.0, read.used, read.trusted
     dimension = read.model.rows.shape[1]
     sigma, gamma = (_positive(read.lag, name, dimension) for name in ("sigma", "gamma"))
-    law, widths = _law(read, gamma, read.lag.number("bet", 1e-300, 1e300))
+    doubt = read_doubt(read, gamma, _SHARES[2])
     centre, forms = _gains(read, sigma)
     points, limit = _icosians(), float(case.limits[0])
     found = []
@@ -62,17 +59,18 @@ def certified_epsilon(case: Case, claim: Claim, proof: Node, policy: Ints) -> tu
         values, vectors = np.linalg.eigh(form)
         rows = read.differences @ (vectors * np.sqrt(np.maximum(values, 0.0)))
         lengths = np.linalg.norm(rows, axis=1) * (1 + 1e-9)
-        found.append((_along_paths(read, centre + lengths, law, widths), rows, lengths))
+        found.append((_along_paths(read, centre + lengths, doubt), rows, lengths))
     found.sort(key=lambda one: one[0])
     best = min(found[0][0], inf) if found else inf
-    case.budget.work(100 * _NETS * len(points) * case.mask.size * dimension, "its paths")
+    apart = dimension if doubt.spikes is None else dimension + 2 * len(case.features)
+    case.budget.work(100 * _NETS * len(points) * case.mask.size * apart, "its paths")
     for _, rows, lengths in found[:_NETS]:
         if not claim.target < best <= limit:  # this will do, or nothing does
             break
         short = _shortened(rows, np.maximum(centre + lengths, 0.0) / np.maximum(lengths, 1e-300))
         worst = 0.0
         for point in points:
-            worst = max(worst, _along_paths(read, centre + short @ point + 1e-9 * lengths, law, widths))
+            worst = max(worst, _along_paths(read, centre + short @ point + 1e-9 * lengths, doubt))
             if worst >= best:
                 break
         best = min(best, worst)
@@ -130,29 +128,6 @@ def _roots(matrix: Floats) -> tuple[Floats, Floats]:
     """Symmetric root of a positive definite matrix, and its inverse."""
     values, vectors = np.linalg.eigh(matrix)
     return vectors @ np.diag(np.sqrt(values)) @ vectors.T, vectors @ np.diag(1 / np.sqrt(values)) @ vectors.T
-
-
-def _law(read: Proof, gamma: Floats, bet: float) -> tuple[Floats, Floats]:
-    """m̃ (S, d) and w (S, A)."""
-    rows, states = read.model.rows, len(read.case.features)
-    sums, square, count = np.zeros((states, rows.shape[1])), np.zeros(gamma.shape), 0.0
-    for batch in read.batches:
-        planned = batch.planned[0].astype(np.float64)
-        gram = rows.T @ (planned[:, None] * rows)
-        values = np.linalg.eigvalsh(gram)
-        if np.array_equal(batch.pulls[0], planned) and values[0] * _WORST > values[-1]:
-            q = planned.sum() * np.linalg.solve(gram, rows.T).T
-            sums += batch.counts[0].T @ q
-            square += q.T @ (planned[:, None] * q)
-            count += planned.sum()
-    if not count:
-        raise Rejected("no batch tells of the kernel")
-    root, inverse = _roots(gamma)
-    nats = states * log(2) - log(_SHARES[2]) - read.log_share
-    inner = nats / bet * np.eye(len(gamma)) + bet / 2 * inverse @ square @ inverse
-    features = read.model.features
-    widths: Floats = np.linalg.norm(features @ (root @ inner), axis=2) / count * (1 + 1e-9)
-    return sums / count, widths
 
 
 def _gains(read: Proof, sigma: Floats) -> tuple[Floats, list[Floats]]:
@@ -228,9 +203,9 @@ def _vectors(batch: Batch, inverse: Floats) -> tuple[Floats, Floats]:
     return vectors, np.linalg.norm(vectors @ inverse, axis=1)
 
 
-def _along_paths(read: Proof, rivals: Floats, law: Floats, widths: Floats) -> float:
+def _along_paths(read: Proof, rivals: Floats, doubt: Doubt) -> float:
     """The least bound over the functions that policy iteration passes, for gains of the rivals (J,)."""
-    case, features = read.case, read.model.features
+    case, features, law = read.case, read.model.features, doubt.law
     gains = np.where(case.mask, 0.0, -inf)
     gains[read.rivals[:, 1], read.rivals[:, 2]] = rivals
     if gains.max() <= 0:
@@ -238,12 +213,12 @@ def _along_paths(read: Proof, rivals: Floats, law: Floats, widths: Floats) -> fl
     gamma, states = case.gamma, np.arange(len(features))
     values, best = np.zeros(len(features)), inf
     for _ in range(_IMPROVEMENTS):
-        half, middle = np.ptp(values) / 2, (values.max() + values.min()) / 2
-        backed = gains + gamma * (features @ (law.T @ (values - middle)) + middle + widths * half)
+        middle, wrong = (values.max() + values.min()) / 2, doubt.at(values)
+        backed = gains + gamma * (features @ (law.T @ (values - middle)) + middle + wrong)
         rest = float((backed - values[:, None]).max()) + 1e-13 * case.limits[0]
         best = min(best, float(values.max()) + rest / (1 - gamma))
         chosen = backed.argmax(axis=1)
-        played, fixed = features[states, chosen], gains[states, chosen] + gamma * widths[states, chosen] * half
+        played, fixed = features[states, chosen], gains[states, chosen] + gamma * wrong[states, chosen]
         system = np.eye(law.shape[1]) - gamma * (law.T @ played)
         if not np.linalg.cond(system) < 1e12:
             break

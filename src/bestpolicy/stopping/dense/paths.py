@@ -1,13 +1,13 @@
 """How much can be gained along a path, if what is gained in one step is known up to one vector?
 
-Letters are those of `theorem_ud`: pairs k with differences c_k, a kernel m̃ that is known up to w_k. Let occ ≥ 0 be the
+Letters are those of `theorem_ud`: pairs k with differences c_k, a kernel m̃ that is known up to W. Let occ ≥ 0 be the
 discounted visits of some policy from a state s0 under the true kernel, u = Σ occ_k c_k, and
 
-    loss ≤ Σ occ_k centre_k + |u|_Σ,        Σ occ_k (p_k - φ_kᵀm̃ᵀ)Z ≤ (span Z/2) Σ occ_k w_k  for all Z.
+    loss ≤ Σ occ_k centre_k + |u|_Σ,        Σ occ_k (p_k - φ_kᵀm̃ᵀ)Z ≤ Σ occ_k W_k(Z)  for all Z.
 
 **The net.** Let e_k ∈ R^r be such that |Σ o_k c_k|_Σ ≤ |Σ o_k e_k| for all o ≥ 0, and V_1, …, V_I points whose
 convex hull holds the unit ball of R^r. For every i let Z_i be any function and res_i its residual for the gains
-centre_k + e_kᵀV_i:  res_i = max_k [centre_k + e_kᵀV_i + g(φ_kᵀm̃ᵀZ_i + w_k span(Z_i)/2) - Z_i(s_k)]. Then
+centre_k + e_kᵀV_i:  res_i = max_k [centre_k + e_kᵀV_i + g(φ_kᵀm̃ᵀZ_i + W_k(Z_i)) - Z_i(s_k)]. Then
 
     loss ≤ max_i [max_s Z_i(s) + res_i/(1-g)].
 
@@ -39,6 +39,7 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy.problem import Problem
+from bestpolicy.stopping.dense.kernel import Doubt
 
 _GOLDEN = (1 + sqrt(5)) / 2
 _IMPROVEMENTS = 12
@@ -70,7 +71,7 @@ def path_bound(
     differences: FloatArray,
     place: tuple[IntArray, IntArray],
     law: FloatArray,
-    widths: FloatArray,
+    doubt: Doubt,
     enough: float,
 ) -> float:
     """Return the better bound of both nets on what is gained along a path.
@@ -84,8 +85,10 @@ def path_bound(
         Σ.
     differences : array (J, d)
     place : (states, actions) of the rivals
-    law, widths : arrays (S, d), (S, A)
-        m̃ and w.
+    law : array (S, d)
+        m̃.
+    doubt : Doubt
+        W.
     enough : float
         If the first net is within this, or at more than twice this (less where it takes long), the second is not
         looked at.
@@ -93,7 +96,7 @@ def path_bound(
     values, vectors = np.linalg.eigh(form)
     rows = differences @ (vectors * np.sqrt(np.clip(values, 0.0, None)))  # y, up to a rotation
     lengths = np.sqrt((rows**2).sum(axis=1)) * (1 + 1e-9)
-    planning = Planning(problem, law, widths)
+    planning = Planning(problem, law, doubt)
     simple = planning.largest(_gains(problem, place, (centre + lengths)[None]))
     # What one step for all points takes says how near the first net has to be for the second to be worth it.
     step = len(VERTICES) * problem.states * problem.dimension**2
@@ -126,16 +129,17 @@ def _gains(problem: Problem, place: tuple[IntArray, IntArray], rivals: FloatArra
 
 
 class Planning:
-    """Functions Z for a kernel that is known up to widths; those of the last tables of gains are where the next begin.
+    """Functions Z for a kernel that is in doubt; those of the last tables of gains are where the next begin.
 
     Parameters
     ----------
     problem : Problem
-    law, widths : arrays (S, d), (S, A)
+    law : array (S, d)
+    doubt : Doubt
     """
 
-    def __init__(self, problem: Problem, law: FloatArray, widths: FloatArray) -> None:
-        self.problem, self.law, self.widths = problem, law, widths
+    def __init__(self, problem: Problem, law: FloatArray, doubt: Doubt) -> None:
+        self.problem, self.law, self.doubt = problem, law, doubt
         self.values = np.zeros((1, problem.states))
 
     def largest(self, gains: FloatArray, enough: float = 0.0) -> float:
@@ -143,7 +147,7 @@ class Planning:
 
         Tables for which that is not more than `enough` are not looked at any further.
         """
-        problem, law, widths = self.problem, self.law, self.widths
+        problem, law, shape = self.problem, self.law, self.problem.mask.shape
         gains = gains[gains.max(axis=(1, 2)) > 0]
         if not len(gains):
             return 0.0
@@ -156,9 +160,9 @@ class Planning:
         done = 0
         for _ in range(_IMPROVEMENTS):
             high, low = values.max(axis=1), values.min(axis=1)
-            middle, half = (high + low) / 2, (high - low) / 2
-            ahead = (((values - middle[:, None]) @ law) @ flat.T).reshape(-1, *widths.shape) + middle[:, None, None]
-            backed_up = gains[left] + gamma * (ahead + widths * half[:, None, None])
+            middle, doubted = (high + low) / 2, self.doubt.of(values)
+            ahead = (((values - middle[:, None]) @ law) @ flat.T).reshape(-1, *shape) + middle[:, None, None]
+            backed_up = gains[left] + gamma * (ahead + doubted)
             residual = (backed_up - values[:, :, None]).max(axis=(1, 2)) + 1e-12 * limit
             best[left] = np.minimum(best[left], high + residual / (1 - gamma))
             go_on = best[left] > enough
@@ -166,10 +170,11 @@ class Planning:
             if not work or (done and done + work > _WORK):
                 break
             done += work
-            left, values, half, backed_up = left[go_on], values[go_on], half[go_on], backed_up[go_on]
+            left, values, doubted, backed_up = left[go_on], values[go_on], doubted[go_on], backed_up[go_on]
             actions = backed_up.argmax(axis=2)
             chosen = features[states, actions]  # (I, S, d)
-            fixed = gains[left[:, None], states, actions] + gamma * widths[states, actions] * half[:, None]
+            fixed = gains[left[:, None], states, actions]
+            fixed = fixed + gamma * np.take_along_axis(doubted, actions[:, :, None], axis=2)[:, :, 0]
             try:
                 linked = np.linalg.solve(link - gamma * (law.T @ chosen), (fixed @ law)[:, :, None])
             except np.linalg.LinAlgError:

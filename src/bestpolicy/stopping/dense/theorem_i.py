@@ -121,7 +121,9 @@ class Lag:
     sigma, gamma : arrays (d, d)
         Σ0 and Γ0 of Theorem UD.
     bet : float
-        a_L of Theorem UD.
+        a of Theorem UD.
+    spikes : array (M,)
+        a_m over a; none: no state is looked at alone (older files, and where it would take long).
     size_shares : array (sizes,)
         q_m.
     caution : float
@@ -144,6 +146,7 @@ class Lag:
     sigma: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     gamma: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     bet: float = 0.0
+    spikes: FloatArray = field(default_factory=lambda: np.zeros(0))
     size_shares: FloatArray = field(default_factory=lambda: np.array(OLD_SIZE_SHARES))
     caution: float = 0.0
     soonest: float = 1.5
@@ -285,18 +288,15 @@ class Book:
         )
         evidence = _Evidence(self, around, spreads)
         limit = float(self.problem.value_limits[0])
-        # The more is asked of the excess the more rivals are refuted: those that are at none stay so.
+        # The larger the excess the more rivals are refuted: those that are at some excess stay so at all larger ones.
         left, loose = np.flatnonzero(evidence.at(0.0) < self.nats), looseness(spreads)
         if not len(left):
             return Outcome(0.0, 1.0, loose)
-
-        def refuted(epsilon: float) -> bool:
-            return bool((evidence.at(epsilon / limit, left) >= self.nats).all())
-
         low, high = 0, _FINEST  # grid points limit·2^(-i/64): the first one is trivial, the last one is not reached
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if refuted(limit * 2.0 ** (-middle / _STEPS)) else (low, middle)
+            still = left[evidence.at(2.0 ** (-middle / _STEPS), left) < self.nats]
+            low, high, left = (low, middle, still) if len(still) else (middle, high, left)
         epsilon, asked = limit * 2.0 ** (-low / _STEPS) if low else inf, self.lag.asked
         earned = steady(np.clip(evidence.at(asked / limit) / self.nats, 0.0, 1.0))
         least = float(earned.min())
@@ -368,9 +368,14 @@ class _Evidence:
         if any(entry.second is None for entry in entries):
             return np.full(shape, inf)
         moments = np.zeros((*shape, book.problem.dimension, book.problem.dimension))
-        for entry in entries:
-            moments[:, entry.bets.used] += entry.moments()
+        for place, entry in enumerate(entries):
+            moments[:, entry.bets.used] += self._moments[place] if self._roots else entry.moments()
         return largest_drifts(moments, self.around, book.problem.continuation)
+
+    @cached_property
+    def _moments(self) -> list[FloatArray]:
+        """Of every batch; they are small where they are asked for more than once."""
+        return [entry.moments() for entry in self.book.entries]
 
     @cached_property
     def _roots(self) -> list[FloatArray]:
@@ -389,7 +394,8 @@ class _Evidence:
     def _closer(self, hard: IntArray) -> _Side:
         """What the bets on some rivals have earned, pair by pair."""
         book, around, propagation = self.book, self.around, self.around.propagation
-        costs, gradients = _hard_costs(book, self.spreads, self._slopes, self._drifts, self._roots, hard)
+        moments = self._moments if self._roots else []
+        costs, gradients = _hard_costs(book, self.spreads, self._slopes, self._drifts, self._roots, moments, hard)
         directions, scales = self.directions[hard], []
         for size, slopes in zip(book.sizes[:, hard, None, None], gradients, strict=True):
             shifted = propagation.answered(size * self.functional[hard] - propagation.preceding(slopes))
@@ -513,11 +519,13 @@ def _hard_costs(
     slopes: list[FloatArray],
     together: FloatArray,
     roots: list[FloatArray],
+    moments: list[FloatArray],
     hard: IntArray,
 ) -> tuple[FloatArray, FloatArray]:
     """The same for some rivals, pair by pair, (sizes, n), but for the gradient, (sizes, n, stages, d).
 
-    Given gradients of Σζ² of every batch, what all batches together may drift by pair, (stages, K), and B.
+    Given gradients of Σζ² of every batch, what all batches together may drift by pair, (stages, K), and B, with second
+    moments of every batch if there are some.
     """
     sizes = book.sizes[:, hard]
     stages, dimension = book.problem.stages, book.problem.dimension
@@ -526,7 +534,7 @@ def _hard_costs(
     drifts = np.zeros(shape)
     boldest, largest = np.zeros(len(hard)), np.zeros((len(hard), *shape))
     forms = np.zeros((len(hard), stages, dimension, dimension) if roots else 0)
-    for spread, slope in zip(spreads, slopes, strict=True):
+    for place, (spread, slope) in enumerate(zip(spreads, slopes, strict=True)):
         bets = spread.entry.bets
         stakes = bets.stakes(hard)
         reach = np.where(stakes > 0, spread.up, spread.down)
@@ -534,7 +542,7 @@ def _hard_costs(
         reach *= stakes
         stakes *= stakes
         if roots:
-            forms += np.einsum("jhk,hkde->jhde", stakes, spread.entry.moments(), optimize=True)
+            forms += np.einsum("jhk,hkde->jhde", stakes, moments[place], optimize=True)
         top = reach.max(axis=(1, 2))
         boldest = np.maximum(boldest, top)
         largest[:, :, bets.used] = np.maximum(largest[:, :, bets.used], stakes)

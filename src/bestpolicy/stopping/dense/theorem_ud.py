@@ -4,16 +4,11 @@
 at the pairs of π. |u|_A = √(uᵀAu).
 
 **What a lag fixes**, beside what it does for Theorem I: shares SHARES of its δ' for the events below, a matrix Σ0 >
-0, the sizes s_m of bets with their shares q_m, a matrix Γ0 > 0 and a number a_L > 0. For a batch the snapshot and
-the planned counts n_k fix vectors
+0, the sizes s_m of bets with their shares q_m, and what `kernel` needs. For a batch the snapshot fixes vectors
 
-    T_k = f·J̃G⁻¹φ_k/ṽ_k,      q_k = n(Σ_k n_k φ_kφ_kᵀ)⁻¹φ_k,  n = Σ_k n_k,        so that Σ_k n_k q_kφ_kᵀ = nI.
+    T_k = f·J̃G⁻¹φ_k/ṽ_k,      f ≤ 1 a number of the batch that keeps bets moderate where they would be bold.
 
-f ≤ 1 is a number of the batch that keeps bets moderate where they would be bold. Batches that do not come in full,
-or whose plan does not determine the second, do not count for q: that is no matter of their outcomes.
-
-**Sums** over the samples since the lag: b = ΣTr, B = ΣT(φ - gφ_π(S'))ᵀ, N = Σf, and over those that count for q
-m̃ᵀ = (1/n)Σ 1{S'}qᵀ (S, d), Q_L = Σqqᵀ, n their number.
+**Sums** over the samples since the lag: b = ΣTr, B = ΣT(φ - gφ_π(S'))ᵀ, N = Σf, and the kernel m̃ of `kernel`.
 
 **The look.** C is Theorem P's set, or the ball around Lemma N's box, {ξ̂ + x: xᵀM⁻¹x ≤ 1}, R̄ the ranges, z̄_k
 a bound on Σζ(ξ)² over C by batch and
@@ -22,9 +17,9 @@ pair: (√Σζ(ξ̂)² + √drift)² (Minkowski). Sizes with x_k = s_m|T_k|_{Σ0
 0
 
     Σ_t = (1+c) Σ0^½[((l/s)I + sQ̃)/N]²Σ0^½ + (1+1/c) DMDᵀ,        gain_k = c_kᵀξ̃ + |c_k|_{Σ_t},
-    w_k = |[(l_L/a_L)I + (a_L/2)Γ0^-½Q_LΓ0^-½]Γ0^½φ_k|/n,          l_L = S log 2 + log 1/(SHARES[2]δ'q(π)),
 
-and any function Z with its residual res = max_k [gain_k + g(φ_kᵀm̃ᵀZ + w_k span(Z)/2) - Z(s_k)]:
+and any function Z with its residual res = max_k [gain_k + g(φ_kᵀm̃ᵀZ + W_k(Z)) - Z(s_k)], W of `kernel` with the share
+SHARES[2]δ'q(π):
 
     ε = max(0, max_s Z(s) + res/(1-g)),        ε = 0 if no gain is positive.
 
@@ -40,13 +35,9 @@ uᵀξ^π (performance difference); if u = 0 there is no loss.
 P's event, |τ_k|R ≤ x_k (Cauchy and Schwarz), so the last sum is at most s²uᵀQu/|u|²_Σ0; and -ΣTη(ξ) = Bξ - b. With
 y = Σ0^½u: uᵀ(Bξ^π - b)/N ≤ |y|(l/s + s·yᵀQ̃y/|y|²)/N ≤ |((l/s)I + sQ̃)y|/N. As ξ^π - (Bξ^π - b)/N = ξ̃ + Dx, D*(s0)
 ≤ uᵀξ̃ + |Dᵀu|_M + |((l/s)I + sQ̃)y|/N ≤ uᵀξ̃ + |u|_Σt ≤ Σ occ_k gain_k: (√α + √β)² ≤ (1+c)α + (1+1/c)β, and a norm
-of a sum is at most the sum of norms. (ii) For f ∈ {-1,1}^S the noise of f(S') is sub-Gaussian with constant 1, so
-exp(a_L vᵀΣq(p f - f(S'))/|v|_Γ0 - a_L²vᵀQ_Lv/(2|v|²_Γ0)) is a supermartingale; union over f, and Ville's
-inequality: but with probability SHARES[2]δ'q(π), vᵀ(m - m̃)ᵀf ≤ |[(l_L/a_L)I + (a_L/2)Γ0^-½Q_LΓ0^-½]Γ0^½v|/n ≤ Σ
-occ_k w_k, m being the truth, since Σqφᵀ = nI. The convex hull of {-1,1}^S is the cube, and rows of p and φᵀm̃ᵀ both
-sum to 1, so for all Z: Σ occ_k (p_k - φ_kᵀm̃ᵀ)Z ≤ (span Z/2)Σ occ_k w_k. (iii) Σ occ_k gain_k ≤ Σ occ_k [Z(s_k) - g
-p_kZ + res] = Z(s0) + res/(1-g), by (ii) and as occ telescopes under the true kernel and sums to 1/(1-g). Sum over
-π. ∎
+of a sum is at most the sum of norms. (ii) But with probability SHARES[2]δ'q(π), Σ occ_k (p_k - φ_kᵀm̃ᵀ)Z ≤ Σ occ_k
+W_k(Z) for all Z (`kernel`). (iii) Σ occ_k gain_k ≤ Σ occ_k [Z(s_k) - g p_kZ + res] = Z(s0) + res/(1-g), by (ii) and as
+occ telescopes under the true kernel and sums to 1/(1-g). Sum over π. ∎
 
 (i) and (ii) hold as sums along occ only: nothing may be clipped or chosen pair by pair.
 
@@ -59,7 +50,6 @@ from __future__ import annotations
 from math import exp, inf, log
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import EPS, one_thread, steady
@@ -67,6 +57,7 @@ from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.dense.bets import Bets, Rivals, Snapshot
 from bestpolicy.stopping.dense.entries import Entry, entered
+from bestpolicy.stopping.dense.kernel import Doubt, Kernel
 from bestpolicy.stopping.dense.nuisance import SPLIT, Spread, Surroundings, is_large, largest_drifts
 from bestpolicy.stopping.dense.paths import path_bound
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
@@ -79,36 +70,6 @@ SHARES = (0.85, 0.05, 0.05, 0.05)  # of the lag's δ: for the bets, the ellipsoi
 MIXES = (0.05, 0.2, 0.6)  # c
 _SOONEST = 1.5  # the largest bets are best if the end is at this many times the past
 _PROMISING = 2  # sizes that are looked at where each takes long
-_WORST_CONDITION = 1e5  # so that Σqφᵀ is nI but for what the margin of w covers
-
-
-class Kernel:
-    """What all batches since a lag say of the kernel, whatever the policy: m̃, Q_L and n, before they are divided.
-
-    Parameters
-    ----------
-    states : int
-    sampled : array (K, d)
-    """
-
-    def __init__(self, states: int, sampled: FloatArray) -> None:
-        self.sampled, dimension = sampled, sampled.shape[1]
-        self.sums, self.square, self.count = np.zeros((states, dimension)), np.zeros((dimension, dimension)), 0
-
-    def enter(self, snapshot: Snapshot, tally: Tally) -> None:
-        """Count a batch, if it came in full and its plan determines q."""
-        counts = snapshot.counts[0]
-        gram = (self.sampled.T * counts) @ self.sampled
-        values = np.linalg.eigvalsh(gram)
-        if not np.array_equal(tally.pulls[0], counts) or not values[0] * _WORST_CONDITION > values[-1]:
-            return
-        total = int(counts.sum())
-        weights = total * np.linalg.solve(gram, self.sampled.T).T
-        row, state = np.divmod(tally.cells, tally.shape[2])
-        cells = csr_array((tally.counts.astype(np.float64), (state, row)), shape=(len(self.sums), len(weights)))
-        self.sums += cells @ weights
-        self.square += (weights.T * counts) @ weights
-        self.count += total
 
 
 class PathBook:
@@ -120,7 +81,7 @@ class PathBook:
     def __init__(
         self, problem: Problem, sampled: FloatArray, lag: Lag, policy: IntArray, kernel: Kernel | None = None
     ) -> None:
-        self.kernel, self._shared = Kernel(problem.states, sampled) if kernel is None else kernel, kernel is not None
+        self._shared, self.kernel = kernel is not None, new_kernel(problem, sampled, lag) if kernel is None else kernel
         self.problem, self.sampled, self.lag, self.policy = problem, sampled, lag, policy
         weight = lag.policies.log_weight(policy)
         self.negligible = weight < LEAST_LOG_WEIGHT
@@ -197,11 +158,11 @@ class PathBook:
         if not forms:
             return Outcome(inf, 0.0)
         limit, asked, rivals = float(self.problem.value_limits[0]), self.lag.asked, self.rivals
-        law, widths = self.kernel.sums / self.kernel.count, self.kernel_widths()
+        law, doubt = self.kernel.sums / self.kernel.count, self.doubt()
         epsilon = inf
         for form in forms:
             place = (rivals.state, rivals.action)
-            found = path_bound(self.problem, centre, form, rivals.differences, place, law, widths, asked)
+            found = path_bound(self.problem, centre, form, rivals.differences, place, law, doubt, asked)
             epsilon = min(epsilon, found)
             if epsilon <= asked:
                 break
@@ -209,11 +170,9 @@ class PathBook:
         stated = asked if epsilon <= asked and asked > 0 else inf
         return Outcome(min(stated, on_grid(epsilon, limit)), min(1.0, float(steady(np.array(reached)))))
 
-    def kernel_widths(self) -> FloatArray:
-        """w_k of all pairs, (S, A)."""
-        problem = self.problem
-        nats = problem.states * log(2) - log(SHARES[2]) - self.log_share
-        return law_widths(problem, self.lag.gamma, self.lag.bet, nats, self.kernel.square, self.kernel.count)
+    def doubt(self) -> Doubt:
+        """How wrong m̃ may be."""
+        return self.kernel.doubt(self.problem, self.lag.bet, log(SHARES[2]) + self.log_share)
 
     def _gains(self, around: Surroundings, spreads: list[Spread]) -> tuple[FloatArray, list[FloatArray]]:
         """c_kᵀξ̃ of the rivals, (J,), and Σ_t by some choices of m and c, the most promising ones."""
@@ -269,16 +228,9 @@ class PathBook:
         return costs
 
 
-def law_widths(
-    problem: Problem, gamma: FloatArray, bet: float, nats: float, square: FloatArray, count: float
-) -> FloatArray:
-    """w_k of all pairs, (S, A), for Γ0, a_L, l_L, Q_L and n."""
-    values, vectors = np.linalg.eigh(gamma)
-    root, inverse = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
-    inner = nats / bet * np.eye(len(gamma)) + bet / 2 * (inverse @ square @ inverse)
-    rows = problem.features.reshape(-1, problem.dimension) @ root @ inner / count
-    widths: FloatArray = np.sqrt((rows**2).sum(axis=1)).reshape(problem.mask.shape) * (1 + 1e-8)
-    return widths
+def new_kernel(problem: Problem, sampled: FloatArray, lag: Lag) -> Kernel:
+    """Nothing yet, for what a lag has fixed."""
+    return Kernel(problem.states, sampled, lag.gamma, lag.bet * lag.spikes)
 
 
 def _lengths(form: FloatArray, rows: FloatArray) -> FloatArray:
@@ -286,4 +238,4 @@ def _lengths(form: FloatArray, rows: FloatArray) -> FloatArray:
     return lengths
 
 
-__all__ = ["SHARES", "Kernel", "PathBook", "law_widths"]
+__all__ = ["SHARES", "PathBook", "new_kernel"]
