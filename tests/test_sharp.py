@@ -116,7 +116,7 @@ def test_a_small_table_with_tied_actions_is_handed_over_and_can_be_stopped_anywh
 
 def test_theorem_u_goes_on_with_what_a_lag_that_began_by_luck_has_left(tmp_path, monkeypatch):
     monkeypatch.setattr(sharp, "_PATIENCE", 250)
-    monkeypatch.setattr(sharp_dense, "_IN_SIGHT", 0.15)  # luck is more common
+    monkeypatch.setattr(sharp_dense, "_EXACT_IN_SIGHT", 0.15)  # luck is more common
     noisy = tabular_mdp(AROUND, np.array([[0.5, 0.5], [0.2, 0.9]]), discount=0.5)
     asked = {"epsilon": 0.0, "delta": 0.1, "algorithm": "sharp", "seed": 4}
     simulator, store, path = bp.ExactSimulator(noisy), tmp_path / "run.db", tmp_path / "certificate.json"
