@@ -4,7 +4,8 @@ One row per instance, δ and ε (0, 1 % and 5 % of the largest value 1/(1-γ) or
 (geometric mean over the seeds), the lower bound on the expected calls of every (ε, δ)-correct algorithm, whichever
 steps it samples how often, calls of `sharp` over it, and calls of the best of `tight` and `adaptive` over those of
 `sharp`. At the end stands for each target whether it is met; instances whose bound is below 1,000 calls are shown but
-are not in the means. Nothing is begun after ``--minutes``. ``--gss`` shows the paper's rule, too. Options:
+are not in the means. Instances are measured beside one another, as many as there are processors; nothing is begun after
+``--minutes``. ``--gss`` shows the paper's rule, too. Options:
 ``python -m benchmarks.samples [--seeds N] [--seconds S] [--minutes M] [--deltas …] [--shares …] [instances …]``.
 """
 
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from math import inf, log
 from time import time
 from typing import Any
@@ -103,9 +106,11 @@ def gss_samples(mdp: bp.LinearMDP, epsilon: float, delta: float) -> float:
     return float(bp.identify(model, epsilon=epsilon, delta=delta, algorithm=algorithm, seed=0).samples)
 
 
-def rows(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def rows(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure one instance."""
-    mdp = load(name)
+    if time() > options.until:
+        return []
+    mdp, found = load(name), list[dict[str, Any]]()
     largest = float(mdp.problem.value_limits[0])
     shares = [share for share in options.shares if share > 0 or mdp.gap > 1e-6]
     epsilons = [share * largest for share in shares]
@@ -119,7 +124,8 @@ def rows(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             }
             lower = replace(bound, delta=delta).samples_lower_bound
             row = {"name": name, "delta": delta, "share": share, "lower": lower, **calls}
-            yield row | ({"gss": gss_samples(mdp, epsilon, delta)} if options.gss else {})
+            found.append(row | ({"gss": gss_samples(mdp, epsilon, delta)} if options.gss else {}))
+    return found
 
 
 def line(row: dict[str, Any]) -> str:
@@ -179,13 +185,12 @@ def main(arguments: list[str] | None = None) -> None:
         f"{'instance':20s} {'delta':6s} {'eps':5s} {'lower':>9s} {'tight':>9s} {'adaptive':>9s} {'sharp':>9s} "
         f"{'s/lower':>8s} {'saving':>7s}" + (f" {'gss':>9s}" if options.gss else "")
     )
-    found = []
-    for name in options.instances:
-        if time() > options.until:
-            break
-        for row in rows(name, options):
-            print(line(row), flush=True)
-            found.append(row)
+    found = list[dict[str, Any]]()
+    with ProcessPoolExecutor() as pool:
+        for some in pool.map(partial(rows, options=options), options.instances):
+            for row in some:
+                print(line(row), flush=True)
+            found += some
     for verdict in verdicts(found):
         print(verdict)
 

@@ -21,7 +21,7 @@ def test_python_blocks_run(capsys, tmp_path, monkeypatch):
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
     said = capsys.readouterr().out
-    assert "within 0.2745 of optimal" in said
+    assert "within 0.2993 of optimal" in said
     assert "good: run, worn: run, broken: repair" in said
     assert "\nrepair\n" in said
     assert bp.verify("certificate.json").valid
