@@ -148,8 +148,10 @@ class Bets:
         G⁻¹.
     spread : array (J,)
         yᵀG⁻¹y: the variance, roughly, of what one sample says of the advantage of each rival.
-    rewards, means : arrays (stages, U), (stages, U, d)
-        r̃ and f.
+    rewards : array (stages, U)
+        r̃.
+    centre, centred : arrays (stages, 1, d), (stages, U, d)
+        The mean of φ(s,π(s)) over the states, and f less that.
     factor : array (J,)
         By which sizes are smaller at this batch.
     """
@@ -164,10 +166,13 @@ class Bets:
             return
         self.response, self.precision = response, precision
         self.used = np.flatnonzero((snapshot.shares > 0).any(axis=0))
-        self.sampled, self.variances = sampled[self.used], snapshot.variances[:, self.used]
+        self.sampled = sampled if len(self.used) == len(sampled) else sampled[self.used]
+        self.variances = snapshot.variances[:, self.used]
         self.shares = snapshot.shares[:, self.used]
         self.rewards = np.clip(snapshot.theta @ self.sampled.T, 0.0, 1.0)
-        self.means = self.sampled[None] @ (snapshot.mu.swapaxes(1, 2) @ response.following(response.played))
+        self.centre = response.following(response.played).mean(axis=1, keepdims=True)
+        means = self.sampled[None] @ (snapshot.mu.swapaxes(1, 2) @ response.following(response.played))
+        self.centred = means - self.centre
         directions = response.directions(rivals.stage, rivals.differences)
         pulled = np.einsum("jhd,hde->jhe", directions, precision, optimize=True)
         self.spread = np.maximum(np.einsum("jhd,jhd->j", pulled, directions), 1e-300)
@@ -175,7 +180,11 @@ class Bets:
         self._directions = pulled / self.spread[:, None, None] if pulled.size <= _KEPT else None
         dimension = problem.dimension
         self.with_moments = dimension <= EXACT and self.variances.size * dimension**2 <= _MOMENTS
-        self.centre = response.following(response.played).mean(axis=1, keepdims=True)
+
+    @property
+    def means(self) -> FloatArray:
+        """f of every pair, (stages, U, d)."""
+        return self.centred + self.centre
 
     def turn(self, left: FloatArray, count: float, most: float) -> None:
         """Turn the bets of every rival so that `count` samples take back what is across y in Jᵀ`left` (J, stages, d).

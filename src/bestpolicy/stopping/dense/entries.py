@@ -36,11 +36,7 @@ class Entry:
     def __init__(self, bets: Bets, tally: Tally) -> None:
         self.bets, self.tally = bets, tally.at(tally.pairs[bets.used])
         self.weights = bets.snapshot.weights[:, bets.used]
-        _, pairs, states = self.tally.shape
-        self.row, self.next = np.divmod(self.tally.cells, states)
-        self.stage = self.row // max(1, pairs)
-        self.centre = bets.centre
-        self.means = bets.means - self.centre  # f'
+        self.centre, self.means = bets.centre, bets.centred  # f'
         self.first = self._summed(self.tally.counts)  # Σx
         self.rewarded = self._summed(self.tally.rewards)  # Σrx
         self.second = self._second_moments() if bets.with_moments else None  # Σxxᵀ
@@ -58,9 +54,17 @@ class Entry:
             rewarded=self.rewarded + other.rewarded,
             second=None if self.second is None or other.second is None else self.second + other.second,
         )
-        both.row, both.next = np.divmod(both.tally.cells, both.tally.shape[2])
-        both.stage = both.row // max(1, both.tally.shape[1])
         return both
+
+    @cached_property
+    def places(self) -> tuple[IntArray, IntArray]:
+        """stage·U + pair and next state of the cells."""
+        return self._places()
+
+    def _places(self) -> tuple[IntArray, IntArray]:
+        """The same, not to be kept."""
+        row, following = np.divmod(self.tally.cells, self.tally.shape[2])
+        return row, following
 
     @cached_property
     def _ahead(self) -> FloatArray:
@@ -71,7 +75,8 @@ class Entry:
     def _matrix(self, weights: FloatArray | IntArray) -> Any:
         """Weights of cells as a matrix of pairs and next states; with zeros, if there are few of them."""
         stages, pairs, states = self.tally.shape
-        place = (self.row, self.stage * states + self.next)
+        row, following = self._places()
+        place = (row, row // max(1, pairs) * states + following)
         matrix = csr_array((weights, place), shape=(stages * pairs, stages * states))
         return matrix.toarray() if matrix.nnz > _FULL * matrix.shape[0] * matrix.shape[1] else matrix
 
@@ -95,9 +100,10 @@ class Entry:
     def _second_moments(self) -> FloatArray:
         """Σxxᵀ by pair, (stages, U, d, d)."""
         stages, pairs, _ = self.tally.shape
-        rows = self._ahead[self.stage, self.next]
+        row, following = self._places()
+        rows = self._ahead[row // max(1, pairs), following]
         rows *= np.sqrt(self.tally.counts)[:, None]
-        starts = np.searchsorted(self.row, np.arange(stages * pairs + 1))
+        starts = np.searchsorted(row, np.arange(stages * pairs + 1))
         found = np.zeros((stages * pairs, rows.shape[1], rows.shape[1]))
         for place, (begin, end) in enumerate(pairwise(starts)):
             if end > begin:
@@ -112,6 +118,11 @@ class Entry:
     def earned(self) -> tuple[FloatArray, FloatArray]:
         """-Σ τη(ξ)/α of every rival as a number (J,) and a functional of ξ (J, stages, d): a + bᵀξ."""
         return self._earned
+
+    def forget(self) -> None:
+        """What has been earned is added up elsewhere."""
+        for name in ("_earned", "absolute"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def _earned(self) -> tuple[FloatArray, FloatArray]:

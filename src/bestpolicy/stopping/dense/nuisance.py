@@ -92,8 +92,8 @@ class Measure:
             apart = self.values[:, None, :] - middle[:, :, None]
             rise, fall = (every + apart).max(axis=2), (every - apart).max(axis=2)
             stages, count, states = every.shape
-            flat = every.reshape(stages * count, states)[entry.row, entry.next] ** 2 * entry.tally.counts
-            sums = np.bincount(entry.row, weights=flat, minlength=stages * count).reshape(stages, count)
+            flat = every.reshape(stages * count, states)[entry.places] ** 2 * entry.tally.counts
+            sums = np.bincount(entry.places[0], weights=flat, minlength=stages * count).reshape(stages, count)
             return rise, fall, np.sqrt(sums)
         rise, fall = self.high[:, None] - middle + own, middle + own - self.low[:, None]
         if self.power == 1:
@@ -205,7 +205,7 @@ def _smallest_root(propagation: Propagation, metrics: FloatArray) -> FloatArray:
 def _covariances(entries: Sequence[Entry], propagation: Propagation, pairs: int) -> tuple[FloatArray, FloatArray]:
     """Covariances of ψ(S') of every pair, (stages, K, d, d), and what rounding errors are relative to."""
     first = entries[0].bets
-    stages, dimension = first.means.shape[0], first.means.shape[2]
+    stages, dimension = first.centred.shape[0], first.centred.shape[2]
     pulls, sums = np.zeros((stages, pairs)), np.zeros((stages, pairs, dimension))
     second = np.zeros((stages, pairs, dimension, dimension))
     for entry in entries:

@@ -217,14 +217,24 @@ class Book:
         self.entries = list[Entry]()
         self.sizes, self.whole = np.zeros((len(SIZES), len(self.rivals))), True
         self._left: FloatArray | float = 0.0  # ℓ(ξ) that bets of finished entries have, for size 1
+        shape = (len(self.rivals), problem.stages)
+        self._number, self._absolute = np.zeros(shape[0]), np.zeros(shape)  # of finished entries
+        self._functional = np.zeros((*shape, problem.dimension))
 
     def enter(self, snapshot: Snapshot, tally: Tally) -> None:
         """Take in a batch, over all pairs that may be sampled, with the snapshot that was taken before it."""
+        known = len(self.entries)
         entry = entered(self.entries, lambda: self._bets(snapshot), snapshot, tally)
         if entry is None:
             self.whole = False
             return
         self.whole &= entry.tally.samples == tally.samples
+        if len(self.entries) > known > 0:  # nothing is added to the last one any more
+            last = self.entries[-2]
+            number, functional = last.earned()
+            self._number, self._functional = self._number + number, self._functional + functional
+            self._absolute = self._absolute + last.absolute
+            last.forget()
 
     def _bets(self, snapshot: Snapshot) -> Bets:
         """The bets of a new snapshot; the first one fixes the sizes, from what is known at the lag."""
@@ -262,18 +272,17 @@ class Book:
     @property
     def number(self) -> FloatArray:
         """What -Σ τη(ξ)/α is without ξ, (J,)."""
-        return sum((entry.earned()[0] for entry in self.entries), np.zeros(len(self.rivals)))
+        return self._number + self.entries[-1].earned()[0] if self.entries else self._number
 
     @property
     def functional(self) -> FloatArray:
         """What it has of ξ, (J, stages, d)."""
-        nothing = np.zeros((len(self.rivals), self.problem.stages, self.problem.dimension))
-        return sum((entry.earned()[1] for entry in self.entries), nothing)
+        return self._functional + self.entries[-1].earned()[1] if self.entries else self._functional
 
     @property
     def absolute(self) -> FloatArray:
         """Σ|τ|/α or a little more, (J, stages)."""
-        return sum((entry.absolute for entry in self.entries), np.zeros((len(self.rivals), self.problem.stages)))
+        return self._absolute + self.entries[-1].absolute if self.entries else self._absolute
 
     @one_thread()
     def look(self, fresh: Evidence) -> Outcome:
