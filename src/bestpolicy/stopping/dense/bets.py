@@ -184,7 +184,8 @@ class Bets:
     @property
     def means(self) -> FloatArray:
         """f of every pair, (stages, U, d)."""
-        return self.centred + self.centre
+        means: FloatArray = self.centred + self.centre
+        return means
 
     def turn(self, left: FloatArray, count: float, most: float) -> None:
         """Turn the bets of every rival so that `count` samples take back what is across y in Jᵀ`left` (J, stages, d).
