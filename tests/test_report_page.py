@@ -212,6 +212,26 @@ def test_the_commands_on_the_page_make_and_check_a_certificate(certified, tmp_pa
     assert "no algorithm could do with fewer" in with_model
 
 
+@pytest.mark.parametrize(
+    ("mdp", "asked"),
+    [
+        (bp.instances.load("riverswim"), {}),
+        (bp.instances.load("riverswim-episodic"), {}),
+        (random_mdp(3), {}),
+        (random_mdp(3, horizon=2), {}),
+        (bp.instances.load("riverswim-episodic"), {"algorithm": "forward", "start": 0}),
+    ],
+    ids=["table", "table of episodes", "features", "features of episodes", "followed"],
+)
+def test_certificates_of_every_kind_have_a_page(tmp_path, mdp, asked):
+    epsilon = 0.2 * float(mdp.problem.value_limits[0])
+    result = bp.identify(bp.ExactSimulator(mdp), epsilon=epsilon, delta=0.1, seed=1, **asked)
+    result.save(tmp_path / "c.json")
+    page = report.report_page(tmp_path / "c.json", bounds=False)
+    assert result.rule in page
+    assert len(policy_of(check_page(page))) == result.policy.size
+
+
 def test_a_result_in_memory():
     model = bp.ExactSimulator(random_mdp(3))
     result = bp.identify(model, epsilon=0.5, delta=0.1, algorithm="tight", seed=1)

@@ -288,11 +288,11 @@ def _total(parts: list[Tally]) -> Tally | None:
 
 
 def _certificate_tally(document: Node, problem: Problem) -> Tally | None:
-    """Samples of a certificate that was found valid."""
+    """Samples of a certificate that was found valid; None if it lists them in another way (Theorems U and O)."""
     proof = document.child("proof")
-    if "samples" not in proof.fields:
+    samples = proof.child("samples") if proof.has("samples") else None
+    if samples is None or not (samples.has("pairs") and samples.has("squares")):
         return None
-    samples = proof.child("samples")
     pairs, cells = samples.array("pairs", "i", (None,)), samples.array("cells", "i", (None,))
     shape = (problem.stages, len(pairs), problem.states)
     counts, rewards = np.zeros(shape, np.int64), np.zeros(shape)
