@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from math import isfinite
+from math import inf, isfinite
 from os import PathLike
 from typing import Any
 
@@ -223,7 +223,8 @@ def _verify(text: str, model: Any, budget: Budget, store: str | PathLike[str] | 
         if used > claim.samples + claim.own_data:
             reasons.append(f"the proof uses {used:,} samples, the run had {claim.samples + claim.own_data:,}")
         if not found <= claim.target:
-            known = f"only ε = {recomputed:.6g}" if isfinite(found) else "no ε at all"
+            told = found < (inf if case is None else float(case.limits[0]))  # no policy loses more than that
+            known = f"only ε = {recomputed:.6g}" if told else "no ε at all"
             reasons.append(f"the samples certify {known} for this policy at δ = {claim.delta:g}, not ε = {epsilon:.6g}")
         if model is not None and case is not None and policy is not None:
             start, chance = claim.start, 0.0
