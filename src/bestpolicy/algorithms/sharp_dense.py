@@ -104,6 +104,12 @@ class Running:
             self._told = len(self.batches)
         return book
 
+    def keep(self, policies: list[IntArray]) -> None:
+        """Forget what other policies make of the samples: it can be had again, and takes much memory."""
+        known = {policy.tobytes() for policy in policies}
+        for other in [key for key in self._books if key not in known]:
+            del self._books[other], self._entered[other]
+
     def _new(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> Book | PathBook:
         if self.lag.theorem == "I":
             return Book(problem, sampled, self.lag, policy)
@@ -333,12 +339,14 @@ class DenseCourse:
         pairs, states = len(self.pairs), problem.states
         work = problem.stages * ((pairs + problem.mask.size) * problem.dimension**2 + pairs * states)
         most = max(1, _WORK // work)
-        return found if len(found) <= most or not self.known.ready else self._best(found, most)
+        if len(found) <= most or not self.known.ready:
+            return found
+        return self._best(found, most)
 
     def _best(self, found: list[tuple[Running, IntArray]], most: int) -> list[tuple[Running, IntArray]]:
         """Where looks take long: those whose bound should be least, by what policies lose and by their widths.
 
-        One of each theorem is among them: what widths are known by is not the same.
+        One of each theorem is among them, or they take turns: what widths are known by is not the same.
         """
         weights = np.array([running.lag.policies.log_weight(policy) for running, policy in found])
         spent = np.array([running.lag.delta for running, _ in found])
@@ -352,8 +360,12 @@ class DenseCourse:
         order = [int(place) for place in np.argsort(steady(losses + widths), kind="stable")]
         theorems = [running.lag.theorem for running, _ in found]
         first = [next(place for place in order if theorems[place] == theorem) for theorem in sorted(set(theorems))]
-        order = [*first, *(place for place in order if place not in first)]
-        return [found[place] for place in sorted(order[: max(most, len(first))])]
+        turn = self.evidence.batches % len(first)
+        order = [*first[turn:], *first[:turn], *(place for place in order if place not in first)]
+        kept = order[: max(most, len(first))]
+        for running in self.running:
+            running.keep([found[place][1] for place in kept if found[place][0] is running])
+        return [found[place] for place in sorted(order[:most])]
 
     def _most_promising(self, lag: Lag, policies: list[IntArray]) -> list[IntArray]:
         """The policy for which what it loses and what its bound is wide sum up to least; another one if it is close."""
