@@ -520,6 +520,28 @@ def test_bets_on_the_unknown_direction_have_mean_one_at_the_truth():
     assert above[2] > 0
 
 
+def test_where_looks_take_long_one_lag_is_looked_at_and_theorems_take_turns(monkeypatch):
+    monkeypatch.setattr(sharp_dense, "_WORK", 1)
+    course = DenseCourse(Task(DISCOUNTED.problem, 0.05, 0.1, np.random.default_rng(0)))
+    course.sight = 0.05
+    simulator, rng = bp.ExactSimulator(DISCOUNTED), np.random.default_rng(1)
+    while len(course.running) < 3:
+        course.look()
+        course.begin(course.decide())
+        course.add(simulator.sample(course.pulls(), rng))
+    numbers = []
+    for theorem in ("I", "UD"):
+        course.running[0].lag = replace(course.running[0].lag, theorem=theorem)
+        theorems, looked = {running.lag.theorem for running in course.running}, set()
+        for _ in theorems:
+            ((running, _policy),) = course._tested()
+            looked.add(running.lag.theorem)
+            course.add(simulator.sample(course.pulls(), rng))
+        assert looked == theorems
+        numbers.append(len(theorems))
+    assert 2 in numbers
+
+
 @pytest.mark.parametrize("epsilon", [0.0, 0.15])
 @pytest.mark.parametrize("mdp", [DISCOUNTED, EPISODIC], ids=["discounted", "episodic"])
 def test_runs_end_and_say_what_is_true(mdp, epsilon):
@@ -529,8 +551,10 @@ def test_runs_end_and_say_what_is_true(mdp, epsilon):
     assert all(mdp.loss(c.policy if mdp.problem.horizon else c.policy[0]) <= c.epsilon + 1e-9 for c in result.checks)
 
 
-def test_a_run_that_is_killed_all_the_time_is_that_of_one_piece(tmp_path):
-    asked = {"epsilon": 0.15, "delta": 0.1, "seed": 2, "algorithm": "sharp"}
+@pytest.mark.parametrize("work", [sharp_dense._WORK, 1], ids=["all lags", "one lag a look"])
+def test_a_run_that_is_killed_all_the_time_is_that_of_one_piece(tmp_path, monkeypatch, work):
+    monkeypatch.setattr(sharp_dense, "_WORK", work)
+    asked = {"epsilon": 0.15 if work > 1 else 0.3, "delta": 0.1, "seed": 2, "algorithm": "sharp"}
     simulator, store = bp.ExactSimulator(DISCOUNTED), tmp_path / "run.db"
     study = bp.Study(DISCOUNTED.problem, **asked, store=store)
     while not study.done:
