@@ -188,12 +188,10 @@ class Knowledge:
         count = _GROWTH * float(self.evidence.tally.samples)
         bet = sqrt(2 * (problem.states * log(2) - log(delta)) / count)
         spikes = np.array(SPIKES if with_spikes(problem, len(sampled)) else ())
-        kernel, nothing = (
-            Kernel(problem.states, sampled, gamma, bet * spikes),
-            csr_array((problem.states, len(sampled))),
-        )
-        counts = count * shares[0]
-        led = csr_array(counts * np.clip(self.model.mu[0] @ sampled.T, 0.0, None)) if len(spikes) else nothing
+        kernel, counts = Kernel(problem.states, sampled, gamma, bet * spikes), count * shares[0]
+        led = csr_array((problem.states, len(sampled)))  # how often pairs should lead to each state
+        if len(spikes):
+            led = csr_array(counts * np.clip(self.model.mu[0] @ sampled.T, 0.0, None))
         kernel.add(sampled @ gamma, counts, led)
         return Paths(sigma, gamma, bet, spikes, kernel.doubt(problem, bet, log(delta)))
 
