@@ -75,7 +75,7 @@ class Running:
 
     def add(self, snapshot: Snapshot, batch: Tally) -> None:
         """Take in a batch."""
-        self.batches.append((snapshot, batch.compact()))
+        self.batches.append((snapshot, batch))
         self.samples += batch.samples
 
     @property
@@ -294,9 +294,10 @@ class DenseCourse:
         batch = batch.at(self.pairs)
         self.evidence, self._known = self.evidence.add(batch, self.weights), None
         self.samples += batch.samples
+        kept = batch.compact()
         for running in self.running:
             assert self.snapshot is not None  # there is no lag without an estimate
-            running.add(self.snapshot, batch)
+            running.add(self.snapshot, kept)
 
     @one_thread()
     def look(self) -> None:
