@@ -9,8 +9,9 @@
             for the most promising ones by now?
     until the certified ε is at most the asked one
 
-Lag l spends 0.7·0.3^(l-1)·δ, which sums to δ. The last three are looked at; those before stay spent. Every look
-states an ε that holds, all of them together with probability 1 - δ, so a run that is stopped has the best of them."""
+Lag l spends 0.7·0.3^(l-1)·δ, which sums to δ. The last three are looked at (where looks take long, the one
+that promises most; theorems take turns); those before stay spent. Every look states an ε that holds, all of them
+together with probability 1 - δ, so a run that is stopped has the best of them."""
 
 from __future__ import annotations
 

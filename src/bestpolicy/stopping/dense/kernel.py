@@ -183,9 +183,9 @@ def with_spikes(problem: Problem, pairs: int) -> bool:
 
 
 def roots(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Γ0^½ and Γ0^-½."""
+    """Symmetric roots of a positive definite matrix and of its inverse."""
     values, vectors = np.linalg.eigh(matrix)
     return (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
 
 
-__all__ = ["SPIKES", "Doubt", "Kernel", "with_spikes"]
+__all__ = ["CAUTION", "SPIKES", "Doubt", "Kernel", "roots", "with_spikes"]

@@ -57,7 +57,7 @@ from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.dense.bets import Bets, Rivals, Snapshot
 from bestpolicy.stopping.dense.entries import Entry, entered
-from bestpolicy.stopping.dense.kernel import Doubt, Kernel
+from bestpolicy.stopping.dense.kernel import Doubt, Kernel, roots
 from bestpolicy.stopping.dense.nuisance import SPLIT, Spread, Surroundings, is_large, largest_drifts
 from bestpolicy.stopping.dense.paths import path_bound
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
@@ -90,9 +90,7 @@ class PathBook:
         self.test = TightTest(problem, past, SHARES[1] * exp(self.log_share), SPLIT, inf, policy)
         self.rivals = Rivals.of(problem, policy)
         dimension = problem.dimension
-        values, vectors = np.linalg.eigh(lag.sigma)
-        self.root = (vectors * np.sqrt(values)) @ vectors.T  # Σ0^½
-        self.inverse_root = (vectors / np.sqrt(values)) @ vectors.T
+        self.root, self.inverse_root = roots(lag.sigma)
         self.entries, self.vectors = list[Entry](), list[FloatArray]()
         self.whitened, self.lengths = list[FloatArray](), list[FloatArray]()  # T in the coordinates Σ0^-½
         self.sizes = np.zeros(len(SIZES))
