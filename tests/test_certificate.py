@@ -219,7 +219,7 @@ def test_the_file_says_how_often_it_was_tried(tmp_path):
     result.save(tmp_path / "certificate.json")
     found = verify(tmp_path / "certificate.json")
     assert found.attempts == 3
-    assert "in the store: 3" in str(found)
+    assert "on record: 3" in str(found)
     resumed = bp.Study.resume(store, "first")
     assert make_certificate(resumed.result())["run"]["attempts"] == 3
     resumed.close()
@@ -583,7 +583,7 @@ def test_the_command(tmp_path):
     assert done.returncode == 0
     assert done.stdout.startswith(
         "valid: the policy is within 0.3 of optimal in every state with probability at least 0.9 (Theorem R), from "
-        f"{result.samples:,} simulator calls; studies of this problem in the store: 1\n"
+        f"{result.samples:,} simulator calls; studies of this problem on record: 1\n"
     )
     assert "taken on trust: the samples were drawn independently" in done.stdout
     answer = json.loads(run("verify", certificate, "--model", model, "--json").stdout)

@@ -254,10 +254,13 @@ def test_to_go_on_says_what_to_type(tmp_path):
     for _ in range(3):
         line = next(line for line in done.stderr.splitlines() if line.startswith("To go on: bestpolicy resume"))
         assert "--max-samples" in line
+        assert f"--certificate {certificate}" in line
         done = run(*shlex.split(line.removeprefix("To go on: bestpolicy ")))
         if done.returncode == 0:
             break
     assert done.returncode == 0
+    assert bp.verify(certificate).valid
+    assert_one_error_line(run("verify", store), "is a file of studies, not a certificate")
     assert_one_error_line(run("resume", store, "--max-samples", 5), "--max-samples must be at least", "used so far")
     line = run("identify", "riverswim", *settings, "--name", "tight", "--algorithm", "tight", "--max-samples", "2e5")
     assert "so far the policy is certified to be within" in " ".join(line.stdout.split())

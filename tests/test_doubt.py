@@ -194,6 +194,9 @@ def test_a_budget_counts_the_test_and_may_end_it():
     assert short.samples <= whole.samples - 500 < short.outlook.expected
     assert (short.outcome, short.certified) == ("sample budget spent", False)
     assert "could move the claim by ε" in short.explanation
+    assert "Only this test is not done" in short.explanation
+    assert "Only this test" not in whole.explanation
+    assert "Only this test" not in bp.identify(simulator, **loose(epsilon=0.01, max_samples=1000)).explanation
 
 
 def by_hand(study: bp.Study, simulator, *, reverse: bool = False, most: float = np.inf) -> bp.Study:

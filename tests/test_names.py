@@ -165,7 +165,7 @@ class Nameless:
         ({"states": 12}, r"states must be a list of all of them \(range\(12\) for twelve.* Got 12"),
         ({"states": "abc"}, "states must be a list"),
         ({"states": []}, "states must not be empty"),
-        ({"states": ["a", "a"]}, "states must list each one once"),
+        ({"states": ["b", "a", "a"]}, "states must list each one once. 'a' is there more than once"),
         ({"states": [Nameless(), Nameless()]}, "states must have names: .* has none"),
         ({"states": [1, "x", Level.LOW, "LOW"]}, "'LOW' are both called 'LOW'"),
         ({"states": ["a", float("nan")]}, "states of units must be ready for JSON"),
@@ -241,7 +241,10 @@ def test_a_reward_of_a_state_and_steps():
         ({"transitions": np.eye(2)}, r"one matrix \(S, S\) for each action"),
         ({"transitions": np.ones((2, 3, 2))}, r"one matrix \(S, S\) for each action"),
         ({"layout": "other"}, "layout must be one of quantecon, mdptoolbox"),
-        ({"rewards": np.array([[0, 2.0], [0, 0]])}, "largest mean reward"),
+        ({"rewards": np.array([[0, 2.0], [0, 0]])}, r"in reward_range, \[0, 1\]. Got 2 at \(state 0, action 1\)"),
+        ({"rewards": np.array([[0, 0], [np.nan, 0]])}, r"Got nan at \(state 1, action 0\)"),
+        ({"rewards": np.full((2, 2), 7), "reward_range": (-1, 6)}, r"in reward_range, \[-1, 6\]. Got 7 at"),
+        ({"transitions": np.full((2, 2, 2), 0.6)}, "Rescale this row of the transitions"),
     ],
 )
 def test_wrong_tables_are_refused(changed, message):

@@ -115,6 +115,8 @@ FAULTS = {
     "negative reward": (lambda: (-0.1, 0), "not in"),
     "NaN reward": (lambda: (float("nan"), 0), "reward nan"),
     "reward is text": (lambda: ("much", 0), "not a number"),
+    "swapped": (lambda: (3, 0.5), r"reward 3\.0 is not in .* Are the two swapped\? .* \(reward, next_state\), in this"),
+    "reward too large": (lambda: (1.5, 0), r"would bias the answer\.$"),
     "unknown next state": (lambda: (0.5, 4), r"next state 4 is not one of 0\.\.3"),
     "negative next state": (lambda: (0.5, -1), "next state -1"),
     "fractional next state": (lambda: (0.5, 1.5), "next state 1.5"),
@@ -145,7 +147,7 @@ def test_faults_name_the_pair_and_keep_what_was_measured(fault):
         assert isinstance(caught.value.__cause__, Crash)
 
 
-@pytest.mark.parametrize("fault", ["reward above one", "NaN reward", "unknown next state", "fractional next state"])
+@pytest.mark.parametrize("fault", ["reward above one", "swapped", "NaN reward", "unknown next state", "fractional next state"])
 def test_vectorised_faults_keep_what_came_before_them(fault):
     answer, message = FAULTS[fault]
 

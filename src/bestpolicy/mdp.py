@@ -29,7 +29,7 @@ from bestpolicy._numerics.arrays import (
 )
 from bestpolicy._numerics.inputs import choice, number, of_type
 from bestpolicy._numerics.reproducible import ordered_product
-from bestpolicy.diagnostics.assumptions import check_features, check_model, require
+from bestpolicy.diagnostics.assumptions import TOLERANCE, check_features, check_model, require
 from bestpolicy.errors import InvalidInput
 from bestpolicy.planning import Evaluation, Plan, evaluate_policy, optimal_plan
 from bestpolicy.problem import Problem
@@ -146,7 +146,17 @@ class LinearMDP:
             raise InvalidInput(f"rewards must be of {problem.stages} steps, the horizon. Got {len(means)} instead.")
         units = Units.of_range(reward_range)
         problem = problem.in_units(units)
-        theta = (means.reshape(-1, problem.mask.size)[:, problem.open_pairs] - units.reward_offset) / units.reward_scale
+        paid = means.reshape(-1, problem.mask.size)[:, problem.open_pairs]
+        theta = (paid - units.reward_offset) / units.reward_scale
+        good = (theta >= -TOLERANCE) & (theta <= 1 + TOLERANCE)
+        if not good.all():
+            step, column = np.unravel_index(int(np.argmin(good)), good.shape)
+            state, action = problem.pair(int(problem.open_pairs[column]))
+            raise InvalidInput(
+                f"rewards must lie in reward_range, [{units.reward_offset:g}, "
+                f"{units.reward_offset + units.reward_scale:g}]. Got {paid[step, column]:g} at (state {state}, action "
+                f"{action}). Give reward_range=(low, high), the lowest and the highest that can ever occur."
+            )
         rows = [csr_array(step)[problem.open_pairs] for step in _step_tables(transitions, problem)]
         if len(problem.ends):
             over = csr_array(([1.0], ([0], problem.ends[-1:])), shape=(1, problem.states))

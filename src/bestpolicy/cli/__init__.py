@@ -36,10 +36,14 @@ def commands() -> None:
       mask      (S,A), optional: which actions are allowed
     where H is the horizon of an episodic problem.
 
+    `identify`, `estimate` and `resume` also take a simulator of your own, FILE.py:NAME; `bestpolicy identify --help`
+    says what that may be.
+
     \b
     First steps:
       bestpolicy instances
-      bestpolicy identify two-state --epsilon 0.1 --delta 0.05 --algorithm tight
+      bestpolicy identify two-state --epsilon 0.1 --delta 0.05
+      bestpolicy identify my_simulator.py:simulator --epsilon 0.1 --delta 0.05
       bestpolicy check my_model.npz
     """
 

@@ -151,7 +151,7 @@ def run_study(
         except SimulatorError as error:
             if store is None:
                 raise
-            go_on = _go_on(study, mdp, model, store)
+            go_on = _go_on(study, mdp, model, store, certificate)
             kept = SimulatorError(f"{one_line(error)} (What was measured is kept: mend it, and go on with: {go_on})")
             raise kept from error
     failure = None if certificate is None else _save(err, result, certificate)  # first: a pipe may be closed by now
@@ -163,15 +163,18 @@ def run_study(
         raise failure
     if store is not None and not result.certified and result.outcome not in FINAL:
         more = f" --max-samples {_larger_budget(study):.2g}" if result.outcome is Outcome.BUDGET else ""
-        say(f"To go on: {_go_on(study, mdp, model, store, more)}", err=True)
+        say(f"To go on: {_go_on(study, mdp, model, store, certificate, more)}", err=True)
     if result.outcome is Outcome.INTERRUPTED:
         return INTERRUPTED
     return 0 if result.certified else UNCERTIFIED
 
 
-def _go_on(study: Study, mdp: LinearMDP | None, model: str, store: str, more: str = "") -> str:
+def _go_on(
+    study: Study, mdp: LinearMDP | None, model: str, store: str, certificate: str | None, more: str = ""
+) -> str:
     """Return the command that goes on with a study."""
     more += f" --model {shlex.quote(model)}" if mdp is None else ""
+    more += "" if certificate is None else f" --certificate {shlex.quote(certificate)}"
     return f"bestpolicy resume {shlex.quote(store)} --name {shlex.quote(study.name)}{more}"
 
 

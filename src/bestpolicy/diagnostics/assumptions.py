@@ -132,17 +132,22 @@ def _examine_table(problem: Problem, theta: FloatArray, mu: Sparse) -> list[Find
     least = [float(lowest[id(one)].min()) for one in mu]
     stage = int(np.argmin(least))
     smallest = (least[stage], int(lowest[id(mu[stage])].argmin()), stage)
-    return _model_findings(problem, np.stack([sums[id(one)] for one in mu], axis=1), theta[:, columns].T, smallest)
+    all_sums = np.stack([sums[id(one)] for one in mu], axis=1)
+    rescale, correct = "Rescale this row of the transitions.", "Correct this row of the transitions."
+    return _model_findings(problem, all_sums, theta[:, columns].T, smallest, rescale, correct)
 
 
 def _model_findings(
-    problem: Problem, sums: FloatArray, rewards: FloatArray, smallest: tuple[float, int, int]
+    problem: Problem,
+    sums: FloatArray,
+    rewards: FloatArray,
+    smallest: tuple[float, int, int],
+    rescale: str = "Rescale mu so that φ(s,a)·Σ mu = 1 for every pair.",
+    correct: str = "Correct mu: φ(s,a)·mu(s') must not be negative.",
 ) -> list[Finding]:
     """Judge distances of the sums of rows from 1 (n, stages), mean rewards (n, stages) and the least probability."""
     lowest, lowest_at, lowest_stage = smallest
     row_sums = "largest |sum of a row of transition probabilities - 1|"
-    rescale = "Rescale mu so that φ(s,a)·Σ mu = 1 for every pair."
-    correct = "Correct mu: φ(s,a)·mu(s') must not be negative."
     map_rewards = "Map rewards affinely into [0, 1] (epsilon scales with them)."
     largest_sum, least, most = (
         _place(problem, *np.unravel_index(at, rewards.shape))

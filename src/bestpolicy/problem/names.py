@@ -79,14 +79,18 @@ def key_of(label: Any) -> Hashable:
 def positions_of(labels: Iterable[Any], name: str) -> dict[Hashable, int]:
     """Return where each label is in the list, by its key."""
     try:
+        labels = list(labels)
         keys = [key_of(label) for label in labels]
         positions = {key: index for index, key in enumerate(keys)}
     except TypeError as error:
         raise InvalidInput(
             f"{name} must be a list of numbers, strings, tuples, arrays or dictionaries of them ({error})."
         ) from None
-    if not keys or len(positions) < len(keys):
+    if not keys:
         raise InvalidInput(f"{name} must list each one once, and there must be some.")
+    if len(positions) < len(keys):  # a dictionary keeps the last place of a key
+        again = next(label for index, label in enumerate(labels) if positions[keys[index]] != index)
+        raise InvalidInput(f"{name} must list each one once. {shown(again)} is there more than once.")
     return positions
 
 

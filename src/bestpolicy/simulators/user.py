@@ -199,6 +199,12 @@ class CallableSimulator:
 
     def _fault(self, reward: Any, next_state: Any) -> str | None:
         """Say what is wrong with one answer of the simulator, or None."""
+        fault = self._plain_fault(reward, next_state)
+        if fault is None or self._plain_fault(next_state, reward) is not None:
+            return fault
+        return f"{fault} Are the two swapped? step must return (reward, next_state), in this order."
+
+    def _plain_fault(self, reward: Any, next_state: Any) -> str | None:
         low, high, states = self._low, self._high, self.problem.states
         try:
             value = float(reward)

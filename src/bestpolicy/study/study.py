@@ -627,6 +627,8 @@ class Study:
         tested = self.linearity
         if tested is not None and not tested.in_doubt and last is not None:
             explanation += f" {tested.sentence}"
+            if self._tested_alone is not None and self.outcome is not Outcome.CERTIFIED:
+                explanation += " Only this test is not done: give it more calls, or run without it (linearity=0)."
         if self._per_misfit and last is not None and last.epsilon < inf:
             explanation += self._fit_in_words
         if self._cut_short:

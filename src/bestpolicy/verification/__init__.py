@@ -127,7 +127,7 @@ class Verification:
         verdict = "in doubt, although the samples would show it if the features fitted" if self.in_doubt else "valid"
         return (
             f"{verdict}: the policy is {quality}{confidence}{missed} ({self.rule}), from {self.samples:,} simulator "
-            f"calls; studies of this problem in the store: {self.attempts}{loss}{doubt and '.' + doubt}"
+            f"calls; studies of this problem on record: {self.attempts}{loss}{doubt and '.' + doubt}"
         )
 
 

@@ -123,7 +123,7 @@ class Claim:
         found = [
             f"the samples were drawn independently from one {model} rewards in "
             f"[{low:g}, {low + self.reward_scale:g}]{'' if tabular else self._tested}",
-            "the run was not repeated until it certified something (studies of this problem in the store: "
+            "the run was not repeated until it certified something (studies of this problem on record: "
             f"{self.attempts})",
         ]
         if self.bias > 0:

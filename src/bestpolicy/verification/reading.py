@@ -34,6 +34,7 @@ STAGE = 1e6  # what a stage costs in a loop, however small it is
 _DEEPEST, _LONGEST = 32, 20_000  # of objects inside objects, and of texts
 _DTYPES = {"f": "<f8", "i": "<i8", "b": "|b1"}
 _REMEDY = "Give a file that Result.save wrote."
+_DATABASE = b"SQLite format 3\0"
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -109,7 +110,10 @@ def read_text(path: str | os.PathLike[str], budget: Budget | None = None) -> str
         with open(name, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             (budget or Budget()).hold(5 / 8 * size, "the file")
-            return file.read(size).decode("utf-8")
+            content = file.read(size)
+        if content.startswith(_DATABASE):
+            raise InvalidInput(f"{shown} is a file of studies, not a certificate. {_REMEDY} (--store is for this one.)")
+        return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{shown} cannot be read as text ({error}). {_REMEDY}") from None
 
