@@ -169,9 +169,7 @@ def run_study(
     return 0 if result.certified else UNCERTIFIED
 
 
-def _go_on(
-    study: Study, mdp: LinearMDP | None, model: str, store: str, certificate: str | None, more: str = ""
-) -> str:
+def _go_on(study: Study, mdp: LinearMDP | None, model: str, store: str, certificate: str | None, more: str = "") -> str:
     """Return the command that goes on with a study."""
     more += f" --model {shlex.quote(model)}" if mdp is None else ""
     more += "" if certificate is None else f" --certificate {shlex.quote(certificate)}"
