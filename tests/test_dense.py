@@ -317,9 +317,12 @@ def test_a_turn_is_limited_and_keeps_what_bets_earn():
 
 
 @pytest.mark.study
-@pytest.mark.parametrize("theorem", ["I", "UD"])
+@pytest.mark.parametrize(
+    ("name", "theorem"),
+    [(name, theorem) for name in ("near tie", "features", "rare rewards") for theorem in ("I", "UD")]
+    + [("steps", "I")],
+)
 @pytest.mark.parametrize("delta", [0.5, 0.1])
-@pytest.mark.parametrize("name", ["near tie", "features", "rare rewards"])
 def test_runs_are_wrong_as_rarely_as_they_say(name, delta, theorem, monkeypatch):
     """Every claim of every look counts; policies that lose just more than what is asked are within reach."""
     mdp = {
@@ -328,6 +331,7 @@ def test_runs_are_wrong_as_rarely_as_they_say(name, delta, theorem, monkeypatch)
         "rare rewards": lambda: tabular_mdp(
             np.full((2, 2, 2), 0.5), np.array([[0.01, 0.02], [0.02, 0.01]]), discount=0.5
         ),
+        "steps": lambda: tabular_mdp(np.ones((1, 2, 1)), np.array([[0.5, 0.56]]), horizon=2),
     }[name]()
     monkeypatch.setattr(sharp_dense, "_BETTER", 1e9 if theorem == "I" else 0.0)
     monkeypatch.setattr(sharp_dense, "_FIRST_SHARE", 1.0)  # all of δ on the first lag
@@ -335,7 +339,8 @@ def test_runs_are_wrong_as_rarely_as_they_say(name, delta, theorem, monkeypatch)
     monkeypatch.setattr(sharp_dense, "_RATIO", 1.3)  # fewer looks take less time
     monkeypatch.setattr(sharp_dense, "_NEAR_RATIO", 1.2)
     monkeypatch.setattr(sharp_dense, "_IN_SIGHT", 0.05)  # which begins long before it knows what is good
-    losses = sorted({round(float(mdp.loss(np.array(policy))), 9) for policy in itertools.product(*_open(mdp))})
+    policies = itertools.product(*_open(mdp) * mdp.problem.stages)
+    losses = sorted({round(float(mdp.loss(np.array(policy).reshape(mdp.policy.shape))), 9) for policy in policies})
     epsilon = 0.95 * next(loss for loss in losses if loss > 0)
     runs, wrong, claims = 300, 0, 0
     for seed in range(runs):
@@ -347,7 +352,7 @@ def test_runs_are_wrong_as_rarely_as_they_say(name, delta, theorem, monkeypatch)
             course.look()
             if course.check.epsilon < inf:
                 claims += 1
-                bad |= bool(mdp.loss(course.check.policy[0]) > course.check.epsilon + 1e-9)
+                bad |= bool(mdp.loss(course.check.policy.reshape(mdp.policy.shape)) > course.check.epsilon + 1e-9)
         wrong += bad
     print(f"{name}, δ = {delta}, Theorem {theorem}: {wrong} of {runs} wrong, {claims} claims")
     assert claims > runs / 2
@@ -405,6 +410,52 @@ def test_policies_that_are_drawn_are_those_that_may_turn_out_to_be_good():
     np.testing.assert_allclose(known.losses(prior.drawn[:, 0], "I"), largest, atol=1e-9)
     assert (np.array(largest) >= losses - 1e-9).all()
     assert not len(one.known().policies().drawn)  # at ε = 0 there is one answer only
+
+
+@pytest.mark.parametrize("horizon", [2, 4])
+def test_what_rivals_of_each_step_are_better_by_sums_up_to_what_a_policy_loses(horizon):
+    """Brute force: V* - V^π ≤ Σ_h max A_h, so that portions of steps which sum to H bound it by H·max A/p."""
+    rng = np.random.default_rng(horizon)
+    for seed in range(20):
+        mdp = random_mdp(seed, states=4, actions=3, dimension=3, horizon=horizon)
+        policy = rng.integers(3, size=(horizon, 4))
+        found = mdp.evaluate(policy)
+        q_values = np.einsum("sad,hd->hsa", mdp.problem.features, found.parameters)
+        largest = (q_values - found.values[:, :, None]).max(axis=(1, 2))
+        portions = horizon * rng.dirichlet(np.ones(horizon))
+        assert mdp.loss(policy) <= largest.sum() + 1e-12
+        assert largest.sum() <= horizon * (largest / portions).max() + 1e-12
+
+
+def test_steps_have_portions_of_epsilon_by_how_hard_they_are():
+    one = Lagged(EPISODIC, 0)
+    for epsilon in (0.01, 0.1, 1.0):
+        known = Knowledge(one.problem, one.evidence, one.shares, 5.0, epsilon / 3)
+        assert known.portions.sum() == pytest.approx(3.0, abs=1e-12)
+        assert known.portions.min() > 0.15
+        np.testing.assert_array_equal(known.allowances, epsilon / 3 * known.portions[known.rivals.stage])
+    np.testing.assert_array_equal(one.known().portions, np.ones(3))  # at ε = 0 there is nothing to share
+    rewards = [[[0.9, 0.1]], [[0.5, 0.51]], [[0.9, 0.1]]]
+    hard = bp.LinearMDP.from_table(np.ones((1, 2, 1)), rewards, horizon=3)
+    one = Lagged(hard, 0, pilot=600)
+    portions = Knowledge(one.problem, one.evidence, one.shares, 5.0, 0.05).portions
+    assert portions[1] > 2 > 1 > portions[0]
+
+
+def test_a_rival_has_to_be_refuted_at_the_portion_of_its_step():
+    one = Lagged(EPISODIC, 1, batches=(200, 300, 400))
+    even = one.book().look(one.running.evidence).epsilon
+    assert 0 < even < inf
+    for portions in np.eye(3) * 2.4 + 0.2:
+        lag = replace(one.lag, portions=portions)
+        book = Book(one.problem, one.sampled, lag, lag.policies.favourite)
+        for batch in one.running.batches:
+            book.enter(*batch)
+        epsilon = book.look(one.running.evidence).epsilon
+        # At the excess e all have 0.2e at least and 2.6e at most, so that ε is between even/2.6 and even/0.2.
+        assert even / 2.6 <= epsilon * 1.02
+        assert epsilon <= even / 0.2 * 1.02
+        assert epsilon != even
 
 
 def test_ranges_cover_states_that_were_never_seen():

@@ -57,6 +57,7 @@ class Case:
 
 CASES = {
     "I": (DISCOUNTED, 0.0),
+    "I of three steps": (EPISODIC, 0.3),
     "UD": (DISCOUNTED, 0.4),
     "UD of many states": (bp.instances.load("simplex"), 0.2),  # the same code takes ten times as long
 }
@@ -64,7 +65,7 @@ CASES = {
 
 @pytest.fixture(
     scope="module",
-    params=["I", "UD", pytest.param("UD of many states", marks=pytest.mark.study)],
+    params=["I", "I of three steps", "UD", pytest.param("UD of many states", marks=pytest.mark.study)],
 )
 def case(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
@@ -104,6 +105,8 @@ def test_a_lag_of_one_theorem_is_none_of_the_other(case):
     claim = case.document["claim"]
     if claim["theorem"] == "UD":
         assert not case.verdict(claim=claim | {"theorem": "I"}).valid
+    elif case.mdp is EPISODIC:
+        assert not case.verdict(claim=claim | {"theorem": "UD"}).valid
     else:
         with pytest.raises(bp.InvalidInput, match="sigma"):
             case.verdict(claim=claim | {"theorem": "UD"})
@@ -134,38 +137,43 @@ def test_policies_that_were_drawn_are_listed_once_with_weights_that_sum_to_one(c
     assert not verdict.valid
 
 
-@pytest.mark.study
-def test_episodes_too(tmp_path):
-    case = Case(tmp_path, EPISODIC, 0.3)
-    assert case.verdict(store=True).valid
-
-
-@pytest.mark.parametrize(("name", "theorem"), [("intersection", "I"), ("paths", "UD")])
-@pytest.mark.parametrize(("version", "missing"), [(4, "caution"), (5, "steering"), (6, "spikes")])
-def test_certificates_of_older_versions_have_the_bets_of_their_time(name, theorem, version, missing):
+@pytest.mark.parametrize(
+    ("name", "version", "missing"),
+    [
+        *(
+            (name, *old)
+            for name in ("intersection", "paths")
+            for old in ((4, "caution"), (5, "steering"), (6, "spikes"))
+        ),
+        ("steps", 7, "portions"),
+    ],
+)
+def test_certificates_of_older_versions_have_the_bets_of_their_time(name, version, missing):
     path = DATA / f"{name}-{version}.json"
     document = json.loads(path.read_text())
     assert document["version"] == version
     assert missing not in document["proof"]["lag"]
     found = bp.verify(path)
     assert found.valid
-    assert found.theorem == theorem
+    assert found.theorem == {"intersection": "I", "paths": "UD", "steps": "I-E"}[name]
 
 
-@pytest.mark.parametrize("version", [5, 6])
-@pytest.mark.parametrize("name", ["intersection", "paths"])
+@pytest.mark.parametrize(
+    ("name", "version"), [(name, version) for name in ("intersection", "paths") for version in (5, 6)] + [("steps", 7)]
+)
 def test_studies_that_older_versions_have_begun_are_finished_with_the_bets_they_began_with(tmp_path, name, version):
     store, path = tmp_path / "old.db", tmp_path / "c.json"
     shutil.copy(DATA / f"{name}-begun-{version}.db", store)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharp_dense, "_LAG_RATIO", 1e9)  # no lag of this version
-        result = bp.drive(bp.Study.resume(store, name, max_samples=10**6), bp.ExactSimulator(DISCOUNTED))
+        mdp = EPISODIC if name == "steps" else DISCOUNTED
+        result = bp.drive(bp.Study.resume(store, name, max_samples=10**6), bp.ExactSimulator(mdp))
     assert result.certified
     result.save(path)
     lag = json.loads(path.read_text())["proof"]["lag"]
-    assert ("steering" in lag) == (version == 6)
-    assert "spikes" not in lag
-    verdict = bp.verify(path, model=DISCOUNTED, store=store)
+    assert ("steering" in lag) == (version >= 6)
+    assert not {"spikes", "portions"} & set(lag)
+    verdict = bp.verify(path, model=mdp, store=store)
     assert verdict.valid, verdict.reasons
 
 
@@ -185,12 +193,13 @@ def test_turns_of_bets_are_recomputed(tmp_path, monkeypatch):
     assert (levels[0] != levels[1]).any()  # other bets earn something else
 
 
-@pytest.mark.parametrize("name", ["caution", "soonest", "above", "steering", "size_shares", "spikes"])
+@pytest.mark.parametrize("name", ["caution", "soonest", "above", "steering", "size_shares", "spikes", "portions"])
 def test_sizes_and_turns_cannot_be_made_up_afterwards(case, name):
     proof = case.document["proof"]
     lag = proof["lag"]
-    if name in ("size_shares", "spikes"):
-        assert (name in lag) == (name == "size_shares" or case.document["claim"]["theorem"] == "UD")
+    if name in ("size_shares", "spikes", "portions"):
+        needed = {"spikes": case.document["claim"]["theorem"] == "UD", "portions": case.mdp is EPISODIC}
+        assert (name in lag) == needed.get(name, True)
         changed = [case.with_lag(name, lambda array: array * 0.99)] if name in lag else []
         changed += [proof | {"lag": {key: value for key, value in lag.items() if key != name}}] if name in lag else []
     else:
@@ -205,3 +214,12 @@ def test_bets_on_single_states_are_none_that_could_not_be(case):
         for change in (lambda array: -array, lambda array: 1e9 * array):
             verdict = case.verdict(proof=case.with_lag("spikes", change))
             assert any("single states" in reason for reason in verdict.reasons), verdict.reasons
+
+
+def test_portions_of_steps_are_no_more_than_there_are_steps(case):
+    if case.mdp is EPISODIC:
+        for change in (lambda array: 1.001 * array, lambda array: array * [1, -1, 1], lambda array: 0 * array):
+            verdict = case.verdict(proof=case.with_lag("portions", change))
+            assert any("portions" in reason for reason in verdict.reasons), verdict.reasons
+        verdict = case.verdict(proof=case.with_lag("portions", np.ones_like))
+        assert any("certify only" in reason for reason in verdict.reasons), verdict.reasons  # they count

@@ -359,7 +359,7 @@ def test_damaged_files_of_tables_give_one_error(change, tmp_path):
         ("rows that do not sum to 1", r"sum of a row.*state 2, action 1"),
         ("a negative probability", r"smallest transition probability.*state 2, action 1"),
         ("not a number", "finite|smallest|sum of a row"),
-        ("a reward above 1", r"largest mean reward.*state 0, action 2"),
+        ("a reward above 1", r"in reward_range, .*state 0, action 2"),
         ("another number of states", "transitions must have shape"),
         ("steps of a discounted table", "transitions must"),
     ],

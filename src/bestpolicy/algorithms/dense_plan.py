@@ -34,6 +34,7 @@ _AHEAD = 3.0  # times the samples so far: where the end is expected, for that
 _LEAST_MISSING = 0.02  # of what bets have to earn: what has been refuted shall stay so
 _CRITICAL = 300  # rivals that a design is made for
 _ENTRIES = 6_000_000  # of pairs, dimensions and these rivals together
+_LEAST_PORTION, _PORTION_HALVINGS = 0.2, 60  # of the rivals of a step, and how accurately all of them are found
 _GROWTH = 4.0  # of the samples since a lag, in terms of those before it, that its ellipsoids are best for
 _ENDS = (
     (1.5, 1.3),
@@ -87,6 +88,10 @@ class Knowledge:
     rivals : Rivals
     gaps, errors : arrays (J,)
         Estimated gaps of the rivals, and their standard deviations.
+    portions : array (stages,)
+        By how much rivals of each step may be better, in terms of the allowance; 1 on average.
+    allowances : array (J,)
+        By how much each rival may be.
     """
 
     def __init__(
@@ -109,6 +114,8 @@ class Knowledge:
         pulls = evidence.tally.pulls
         plan = 0.5 * (pulls + pulls.sum() * allocation)
         self.variances = self._first_variances()
+        self.portions = self._best_portions() if problem.stages > 1 and allowance > 0 else np.ones(problem.stages)
+        self.allowances = allowance * self.portions[self.rivals.stage]
         ranges = 1 + problem.continuation * np.ptp(response.following(response.values), axis=1)[:, None]
         for _ in range(4):
             pulled = self._pulled(plan)
@@ -122,6 +129,28 @@ class Knowledge:
             self.variances = self.variances * np.maximum(bold, 1.0)
         pulled = self._pulled(pulls)
         self.errors = np.sqrt(np.maximum(np.einsum("jhd,jhd->j", pulled, self.directions), 1e-300))
+
+    def _best_portions(self) -> FloatArray:
+        """The portions with which samples that refute all rivals are fewest, if each step has samples of its own.
+
+        With c samples for each rival seen to an accuracy of 1 these are Σ_h c_h/(gap_h + allowance·p_h)², and least
+        where accuracies are like the cube roots of the c_h.
+        """
+        stages, pulls = self.problem.stages, self.evidence.tally.pulls
+        pulled = self._pulled(pulls / np.maximum(pulls.sum(axis=1, keepdims=True), 1))
+        roots = np.cbrt(np.maximum(np.einsum("jhd,jhd->j", pulled, self.directions), 1e-300))
+
+        def needed(scale: float) -> FloatArray:
+            most = np.full(stages, _LEAST_PORTION)
+            np.maximum.at(most, self.rivals.stage, (scale * roots - self.gaps) / self.allowance)
+            return most
+
+        low, high = 1e-100, 1e100
+        for _ in range(_PORTION_HALVINGS):
+            middle = sqrt(low * high)
+            low, high = (middle, high) if needed(middle).sum() <= stages else (low, middle)
+        found = needed(low)
+        return stages * grid_shares(found / found.sum(), _STEP / stages)
 
     def _first_variances(self) -> FloatArray:
         tally, limits = self.evidence.tally, self.problem.value_limits
@@ -140,13 +169,13 @@ class Knowledge:
         return pulled
 
     def _hardest(self, errors: FloatArray, number: int) -> IntArray:
-        accuracy = np.maximum(self.gaps, errors) + self.allowance
+        accuracy = np.maximum(self.gaps, errors) + self.allowances
         return np.argsort(steady(-errors / accuracy), kind="stable")[:number]
 
     @property
     def resolved(self) -> float:
         """How many standard deviations what has to be seen is at least."""
-        return float(steady(((self.gaps + self.allowance) / self.errors).min(initial=1e300)))
+        return float(steady(((self.gaps + self.allowances) / self.errors).min(initial=1e300)))
 
     def snapshot(self, shares: FloatArray, counts: IntArray) -> Snapshot:
         """What bets on the next batch rest on."""
@@ -212,7 +241,7 @@ class Knowledge:
         number = max(20, min(_CRITICAL, _ENTRIES // (stages * pairs * self.problem.dimension)))
         needs = np.ones(len(self.gaps)) if missing is None else np.sqrt(np.maximum(missing, _LEAST_MISSING))
         worst = self._hardest(self.errors * needs, number)
-        accuracy = ((np.maximum(self.gaps, self.errors) + self.allowance) / needs)[worst]
+        accuracy = ((np.maximum(self.gaps, self.errors) + self.allowances) / needs)[worst]
         directions = (self.directions[worst] / accuracy[:, None, None]).reshape(len(worst), -1)
         design = transductive_design(
             self.model.sampled / np.sqrt(self.variances)[:, :, None], directions, tolerance=0.1

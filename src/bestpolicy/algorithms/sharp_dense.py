@@ -225,6 +225,7 @@ class DenseCourse:
                 soonest=SOONEST,
                 above=ABOVE,
                 steering=STEERING,
+                portions=known.portions,
             )
             if paths is not None:
                 lag = replace(
@@ -414,6 +415,7 @@ class DenseCourse:
         apart = ["prior", "policies", "frame", "asked", "theorem"]
         apart += [] if lag.steering else ["soonest", "above", "steering"]  # of a study that older code has begun
         apart += [] if lag.spikes.size else ["spikes"]
+        apart += [] if (lag.portions != 1).any() else ["portions"]
         fixed = {name: value for name, value in vars(lag).items() if name not in apart}
         fixed |= {name: value for name, value in vars(lag.policies).items() if value.size}
         fixed["frame"] = vars(lag.frame)

@@ -3,12 +3,14 @@
 With probability at least 1 - δ' (δ' the lag's share of δ), at all times and for all policies π of the prior q: if
 for every rival j
 
-    log Σ_m q_m exp inf {L_m(ξ): ξ in these sets, c_jᵀξ ≥ e} ≥ log 1/(0.9 δ' q(π)),
+    log Σ_m q_m exp inf {L_m(ξ): ξ in these sets, c_jᵀξ ≥ e·p} ≥ log 1/(0.9 δ' q(π)),
     L_m(ξ) = Σ_i [-τη(ξ) - ψ(|τ|R)τ²ζ(ξ)²],  ψ(x) = (-log(1-x) - x)/x²,
 
-then V* - V^π ≤ e/(1-γ), or eH. Why: at the true ξ the e-process Σ_m q_m exp L_m of *the* rival with the largest
-advantage, an unknown but fixed one, stays below 1/(0.9δ'q(π)) but with that probability (Lemma E, Ville), and the
-true ξ is in Theorem P's set and in Lemma N's (`boxes`) but with probability 0.05δ'q(π) each; if its advantage
+then V* - V^π ≤ e/(1-γ), or eH; p is 1, or in an episodic problem what the lag has fixed for the rival's step, at
+most H in all. Why: V* - V^π is at most the sum over steps of the largest advantages, so if it exceeds eH then the
+largest c_jᵀξ/p exceeds e. At the true ξ the e-process Σ_m q_m exp L_m of *the* rival with the largest ratio,
+an unknown but fixed one, stays below 1/(0.9δ'q(π)) but with that probability (Lemma E, Ville), and the
+true ξ is in Theorem P's set and in Lemma N's (`boxes`) but with probability 0.05δ'q(π) each; if its ratio
 exceeded e it would be among those of the infimum.
 
 Sizes: τ = α_m × (stake per unit), α_m = α·2^(-m/2), α the larger of √(2(l + 1.5)·yᵀG⁻¹y/(soonest·started)) and
@@ -53,7 +55,7 @@ _TOGETHER = 60  # stages·d up to which all pairs are looked at together
 BOLDEST = 0.9
 _STEPS = 60  # of the bisection for ε
 LAG = "number started delta favourite log_odds drawn frequencies frame sigma gamma bet size_shares caution "
-LAG += "soonest above steering spikes"
+LAG += "soonest above steering spikes portions"
 _HARD = 512  # rivals that a box is asked about
 
 
@@ -78,6 +80,7 @@ class Proof:
         lag.only(*LAG.split())
         self.number, self.started = lag.whole("number", 1, 400), lag.whole("started", 1)
         self._read_sizes()
+        self._read_portions()
         first, following = _LAGS if lag.has("steering") else _LAGS_5 if self.caution < inf else _LAGS_4
         own, stated = first * following ** (self.number - 1) * claim.delta, lag.number("delta", 0.0, 1.0)
         if abs(stated - own) > 1e-9 * own:
@@ -116,6 +119,14 @@ class Proof:
                 raise Rejected("sizes of bets that are best for an end before the beginning")
         if not (self.size_shares > 0).all() or not self.size_shares.sum() <= 1 + 1e-9:
             raise Rejected("the shares of sizes of bets are not positive, or sum to more than 1")
+
+    def _read_portions(self) -> None:
+        """By how much rivals of each step may be better, in terms of e; not before version 8."""
+        self.portions = np.ones(self.case.stages)
+        if self.lag.has("portions"):
+            self.portions = self.lag.array("portions", "f", (self.case.stages,))
+        if not (self.portions > 0).all() or not self.portions.sum() <= self.case.stages * (1 + 1e-12):
+            raise Rejected("the portions of steps are not positive, or sum to more than there are steps")
 
     def _log_weight(self) -> float:
         """log q(π): half on the favourite; the rest, or 0.15 beside 0.35 on listed policies, on independent choices."""
@@ -208,7 +219,7 @@ class Refutation:
             raise Rejected("no batch was bet on")
         place = tuple(read.rivals.T)
         gaps = (response.values[:, :, None] - response.q_values)[place]
-        self.start = gaps - rounds.margins[place]
+        self.start, self.portions = gaps - rounds.margins[place], read.portions[stage]
         unit = (dimension + len(case.features) + len(model.rows)) * EPS * (1 + case.limits[0])
         shift = response.equation_rounding + MARGIN * unit
         number, functional, sizes = np.zeros(count), np.zeros((count, stages, dimension)), None
@@ -300,8 +311,8 @@ class Refutation:
         return best
 
     def holds(self, excess: float) -> bool:
-        """Whether every rival with at least this excess is refuted."""
-        start = self.start + excess
+        """Whether every rival with at least its portion of this excess is refuted."""
+        start = self.start + excess * self.portions
         best = self._level(start)
         if self.boxes:
             here, hard = start[self.hard], self.hard

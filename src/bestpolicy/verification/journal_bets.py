@@ -33,10 +33,11 @@ def require_lag(past: dict[str, Any], document: Node) -> None:
     same = same and np.array_equal(policies["favourite"], lag.array("favourite", "i", np.shape(odds)[:2]))
     for name, value in {"log_odds": odds, **{name: past[name] for name in _ARRAYS if name in past}}.items():
         same = same and lag.has(name) and np.array_equal(value, lag.array(name, "f", np.shape(value)))
-    spikes = past.get("spikes", np.zeros(0))  # not of older lags, and of Theorem UD alone
-    same = same and lag.has("spikes") == (spikes.size > 0)
-    if same and spikes.size:
-        same = np.array_equal(spikes, lag.array("spikes", "f", np.shape(spikes)))
+    spikes, portions = past.get("spikes", np.zeros(0)), past.get("portions", np.ones(1))  # not of older lags
+    for name, value, kept in (("spikes", spikes, spikes.size > 0), ("portions", portions, (portions != 1).any())):
+        same = same and lag.has(name) == bool(kept)
+        if same and kept:
+            same = np.array_equal(value, lag.array(name, "f", np.shape(value)))
     for name, kind in (("drawn", "i"), ("frequencies", "f")):
         value = policies.get(name, np.zeros(0))
         same = same and lag.has(name) == (value.size > 0)

@@ -28,7 +28,7 @@ from bestpolicy.errors import LIMIT_GB, InvalidInput, TooLarge
 
 # 3 has ends, 4 truncated rewards and frames (`boxes`), 5 sizes of bets that lags choose; the oldest that will do is
 # written
-FORMAT, VERSION = "bestpolicy certificate", 7
+FORMAT, VERSION = "bestpolicy certificate", 8
 _STEPS_PER_GB = 1e11  # multiplications in a minute or so
 STAGE = 1e6  # what a stage costs in a loop, however small it is
 _DEEPEST, _LONGEST = 32, 20_000  # of objects inside objects, and of texts

@@ -1,8 +1,10 @@
 """Theorem I: one bet against each rival of a policy; no union over rivals, no price for the dimension.
 
 *Setting.* Words and letters are those of `bets`. A policy is optimal if no rival has a positive advantage, and if
-none has more than e then V* - V^π ≤ eL, L = 1/(1-γ) or H (performance difference). A *lag* is a stopping time; all
-below is conditional on the samples before it, and *predictable* means: a function of the samples before a sample.
+none has more than e then V* - V^π ≤ eL, L = 1/(1-γ) or H (performance difference). In an episodic problem that is so,
+too, if none of step h has more than p_he, with p_h > 0 and Σp_h ≤ H: V* - V^π ≤ Σ_h (the largest advantage at step h).
+A *lag* is a stopping time; all below is conditional on the samples before it, and *predictable* means: a function of
+the samples before a sample.
 
 **Lemma E** (in the form needed here). Let X have mean μ, m and τ be numbers, R > 0 with sgn(τ)(X - m) ≤ R and |τ|R < 1.
 With ψ(x) = (-log(1-x) - x)/x²,  E exp(-τ(X - μ) - ψ(|τ|R)τ²(X - m)²) ≤ 1.
@@ -14,30 +16,31 @@ hypothesis, which is a constant; ψ increases, so a larger R only lowers the exp
 
 **What a lag fixes.** Its share δ' of δ; a prior q over policies (`policies`); for each policy a test of Theorem P
 (`nuisance`), with q(π)·δ'·SHARES[1]; a frame of Lemma N (`box`), with q(π)·δ'·SHARES[2]; shares q_m, which sum to at
-most 1, of a few sizes. Snapshots, and with them directions, variances
-and centres, are renewed with every batch, and bets are turned (`bets`). For rival j of π and size m let
+most 1, of a few sizes; portions p_h of the steps (p = 1 if discounted), p_j being that of rival j's. Snapshots, and
+with them directions, variances and centres, are renewed with every batch, and bets are turned (`bets`). For rival j
+of π and size m let
 
     L_m(ξ; R) = Σ_i [-τ_i η_i(ξ) - ψ(|τ_i|R_i) τ_i² ζ_i(ξ)²]        over the samples since the lag.
 
 **The look.** C is the set that Theorem P and Lemma N leave at this time; R̄ bounds the ranges of ζ(ξ) for all
 ξ in C; sizes with |τ_i|R̄_i ≥ 0.9 for some i are left out. For an excess e ≥ 0, *rival j is refuted* if
 
-    log Σ_m q_m exp(inf {L_m(ξ; R̄): ξ ∈ C, c_jᵀξ ≥ e}) ≥ log(1/(SHARES[0]·δ'·q(π))),        (1)
+    log Σ_m q_m exp(inf {L_m(ξ; R̄): ξ ∈ C, c_jᵀξ ≥ p_je}) ≥ log(1/(SHARES[0]·δ'·q(π))),        (1)
 
 where the infimum over nothing is +∞. ε = L·(the least e on a grid at which all rivals are refuted).
 
 **Theorem I.** Given the past of the lag, with probability at least 1 - δ', at all times and for all policies max_s
 (V* - V^π)(s) ≤ ε. Nothing is assumed of the estimates, the sampling is any predictable one.
 
-*Proof.* Fix π, and let j be *the* rival with the largest advantage A = c_jᵀξ^π: it is not known, but a constant.
+*Proof.* Fix π, and let j be *the* rival with the largest A/p_j, A = c_jᵀξ^π: it is not known, but a constant.
 Let Z_m = exp L_m(ξ^π; R(ξ^π)) with the true ranges, bets being 0 from the first sample on at which |τ|R ≥ 1: by
 Lemma E a non-negative supermartingale that starts at 1, and so is Σ_m q_m Z_m. By Ville's inequality it ever
 exceeds 1/(SHARES[0]δ'q(π)) with probability at most SHARES[0]δ'q(π). Suppose it does not, and that Theorem P's
 and Lemma N's events hold, which fail with probability (SHARES[1] + SHARES[2])δ'q(π). At any time ξ^π ∈ C, so R̄ ≥
 R(ξ^π), and for sizes that
-are not left out no bet was set to 0 and L_m(ξ^π; R̄) ≤ log Z_m. If max (V* - V^π) > ε then LA > ε, so A > e for the
-e of this look, and ξ^π is among those over which (1) takes its infimum: Σ_m q_m Z_m ≥ the left side's exponential ≥
-1/(SHARES[0]δ'q(π)), a contradiction. Sum over π. ∎
+are not left out no bet was set to 0 and L_m(ξ^π; R̄) ≤ log Z_m. If max (V* - V^π) > ε then A > p_je for the e of this
+look: else no rival would have more than its p·e. So ξ^π is among those over which (1) takes its infimum, and
+Σ_m q_m Z_m ≥ the left side's exponential ≥ 1/(SHARES[0]δ'q(π)), a contradiction. Sum over π. ∎
 
 A wrong policy passes only if its one worst rival is refuted too, so every rival is tested at the full confidence
 (an intersection-union test); and as this rival is the same for all ε, so is the confidence for all ε at once.
@@ -133,6 +136,8 @@ class Lag:
         gap that the first snapshot sees. Theorem UD has sizes of its own.
     steering : float
         How much bets may be turned; 0: not at all (older files).
+    portions : array (stages,)
+        p_h; none: 1 (older files).
     """
 
     number: int
@@ -152,6 +157,7 @@ class Lag:
     soonest: float = 1.5
     above: float = 0.0
     steering: float = 0.0
+    portions: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as numbers and arrays, for the file of a study."""
@@ -332,6 +338,7 @@ class _Evidence:
         problem, rivals, propagation = book.problem, book.rivals, around.propagation
         self.book, self.around, self.spreads = book, around, spreads
         self.start = around.gaps[rivals.place] - around.rounding.margins[rivals.place]
+        self.portions = book.lag.portions[rivals.stage] if book.lag.portions.size else np.ones(len(rivals))
         unit = (problem.dimension + problem.states + len(book.sampled) + 1000) * EPS * (1 + problem.value_limits[0])
         self.functional = book.functional
         here = book.number + np.einsum("jhd,hd->j", self.functional, propagation.parameters)
@@ -350,7 +357,7 @@ class _Evidence:
 
     def _look_closely(self, excess: float) -> None:
         """Look at the hardest rivals pair by pair, and at more of them while one of these might be the hardest."""
-        first = self.easy.at(self.start + excess)
+        first = self.easy.at(self.start + excess * self.portions)
         order = np.argsort(steady(np.where(np.isfinite(first), first, np.copysign(1e300, first))), kind="stable")
         while len(self.hard) < min(_HARD, len(order)):
             more = order[len(self.hard) : len(self.hard) + _AT_ONCE]
@@ -420,13 +427,14 @@ class _Evidence:
     def at(self, excess: float, some: IntArray | None = None) -> FloatArray:
         """For all rivals, or for some, (n,)."""
         some = np.arange(len(self.start)) if some is None else some
-        found = self.easy.at(self.start[some] + excess, some)
+        start = self.start + excess * self.portions
+        found = self.easy.at(start[some], some)
         place = np.full(len(self.start), -1)
         place[self.hard] = np.arange(len(self.hard))
         close = np.flatnonzero(place[some] >= 0)
         if len(close):
             assert self.close is not None
-            nearer = self.close.at(self.start[some[close]] + excess, place[some[close]])
+            nearer = self.close.at(start[some[close]], place[some[close]])
             found[close] = np.maximum(found[close], nearer)
         return found
 
