@@ -128,7 +128,7 @@ def test_coverage(kind, monkeypatch):
     Runs are the same each time, so the level of the test costs no false alarms: it finds an error rate of one in five.
     """
     mdp, algorithm = TIES[kind]
-    delta, runs = 0.1, 100
+    delta, runs = 0.1, 50
 
     def mistakes(algorithm):
         wrong = 0

@@ -29,10 +29,10 @@ def identify(mdp, **asked):
 @pytest.mark.parametrize("kind", ["discounted", "episodic", "two actions", "masked"])
 def test_the_policy_is_as_good_as_certified(kind, epsilon):
     mdp = {
-        "discounted": lambda: random_table(2, 5, discount=0.8),
+        "discounted": lambda: random_table(6, 5, discount=0.8),
         "episodic": lambda: random_table(3, 3, horizon=3),
         "two actions": lambda: bp.instances.load("two-state"),
-        "masked": lambda: RIVER,
+        "masked": lambda: bp.instances.load("riverswim", states=5),
     }[kind]()
     result = identify(mdp, epsilon=epsilon)
     assert result.certified

@@ -172,3 +172,14 @@ def solve(matrix: Matrix, right: FloatArray) -> FloatArray:
     if not diagonal.all():
         raise np.linalg.LinAlgError("Singular matrix")
     return right / diagonal[:, None]
+
+
+def by_stage(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Σ_k left[j, h, k]·right[h, k, …] for each stage h, shape (J, stages, …); einsum looks for a way each time.
+
+    >>> by_stage(np.ones((4, 2, 3)), np.ones((2, 3, 5, 6))).shape
+    (4, 2, 5, 6)
+    """
+    stages, inner, *rest = right.shape
+    product = left.swapaxes(0, 1) @ right.reshape(stages, inner, -1)
+    return product.swapaxes(0, 1).reshape(len(left), stages, *rest)

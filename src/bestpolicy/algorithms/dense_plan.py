@@ -12,7 +12,7 @@ from math import inf, log, sqrt
 import numpy as np
 from scipy.sparse import csr_array
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray, by_stage
 from bestpolicy._numerics.reproducible import greedy, grid_shares, one_thread, steady
 from bestpolicy.design.transductive import transductive_design
 from bestpolicy.planning import action_gap, optimal_plan
@@ -165,7 +165,7 @@ class Knowledge:
         """yᵀG⁻¹ for the information of some counts."""
         gram = second_moments(self.model.sampled, counts / self.variances)
         gram = gram + 1e-12 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(gram.shape[1])
-        pulled: FloatArray = np.einsum("jhd,hde->jhe", self.directions, np.linalg.inv(gram), optimize=True)
+        pulled: FloatArray = by_stage(self.directions, np.linalg.inv(gram))
         return pulled
 
     def _hardest(self, errors: FloatArray, number: int) -> IntArray:

@@ -36,7 +36,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray, by_stage
 from bestpolicy.problem import Problem
 from bestpolicy.stopping.evidence import second_moments
 from bestpolicy.stopping.lemmas.propagation import propagate
@@ -174,7 +174,7 @@ class Bets:
         means = self.sampled[None] @ (snapshot.mu.swapaxes(1, 2) @ response.following(response.played))
         self.centred = means - self.centre
         directions = response.directions(rivals.stage, rivals.differences)
-        pulled = np.einsum("jhd,hde->jhe", directions, precision, optimize=True)
+        pulled = by_stage(directions, precision)
         self.spread = np.maximum(np.einsum("jhd,jhd->j", pulled, directions), 1e-300)
         self.factor = np.ones(len(rivals))
         self._directions = pulled / self.spread[:, None, None] if pulled.size <= _KEPT else None
@@ -194,7 +194,7 @@ class Bets:
         """
         assert self._directions is not None
         directions = self.response.directions(self.rivals.stage, self.rivals.differences)
-        pulled = np.einsum("jhd,hde->jhe", left, self.precision, optimize=True)
+        pulled = by_stage(left, self.precision)
         along = np.einsum("jhd,jhd->j", pulled, directions) / self.spread
         across = pulled - (along * self.spread)[:, None, None] * self._directions
         length = np.einsum("jhd,jhd->j", across, left - along[:, None, None] * directions)
@@ -213,7 +213,7 @@ class Bets:
             chosen: FloatArray = self._directions if len(some) == len(self.rivals) else self._directions[some]
             return chosen
         directions = self.response.directions(self.rivals.stage[some], self.rivals.differences[some])
-        pulled = np.einsum("jhd,hde->jhe", directions, self.precision, optimize=True)
+        pulled = by_stage(directions, self.precision)
         scaled: FloatArray = pulled * (self.factor / self.spread)[some, None, None]
         return scaled
 

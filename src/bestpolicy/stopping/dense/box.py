@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray, by_stage
 
 if TYPE_CHECKING:
     from bestpolicy.stopping.dense.nuisance import Spread, Surroundings
@@ -136,7 +136,7 @@ class Box:
 
     def answered(self, functionals: FloatArray) -> FloatArray:
         """Functionals of x, (n, stages, d), as functionals of a unit cube, (n, stages·d)."""
-        found: FloatArray = np.einsum("jhd,hde->jhe", functionals, self.pulled, optimize=True)
+        found: FloatArray = by_stage(functionals, self.pulled)
         return found.reshape(len(found), -1)
 
 

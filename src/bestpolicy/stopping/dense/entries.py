@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray, by_stage
 from bestpolicy._numerics.reproducible import EPS
 from bestpolicy.samples import Tally
 from bestpolicy.stopping.dense.bets import Bets, Snapshot
@@ -146,7 +146,7 @@ class Entry:
         bets, pulls = self.bets, self.tally.pulls
         form = second_moments(bets.sampled, pulls / bets.variances**2)
         directions = bets.directions(np.arange(len(bets.rivals)))
-        squares = np.einsum("jhd,jhd->jh", np.einsum("jhd,hde->jhe", directions, form, optimize=True), directions)
+        squares = np.einsum("jhd,jhd->jh", by_stage(directions, form), directions)
         found: FloatArray = np.sqrt(np.clip(squares, 0.0, None) * pulls.sum(axis=1)) * (1 + 1e-9)
         return found
 
@@ -167,7 +167,7 @@ class Entry:
         level = np.einsum("hd,hd->h", self.centre[:, 0], parameters)[:, None]
         ahead, own = self._moved(parameters)
         if self.second is not None:
-            twice = np.einsum("hkde,hd,he->hk", self.second, parameters, parameters, optimize=True)
+            twice = np.einsum("hkd,hd->hk", (self.second @ parameters[:, None, :, None])[..., 0], parameters)
         else:
             twice = self.by_pair((values - level) ** 2)
         plain = tally.squared_rewards - reward * (2 * tally.reward_sums - tally.pulls * reward)
@@ -182,7 +182,7 @@ class Entry:
         level = np.einsum("hd,hd->h", self.centre[:, 0], parameters)[:, None]
         ahead, own = self._moved(parameters)
         if self.second is not None:
-            twice = np.einsum("hkde,he->hkd", self.second, parameters, optimize=True)
+            twice = (self.second @ parameters[:, None, :, None])[..., 0]
         else:
             twice = self.by_pair((values - level)[:, :, None] * self._ahead)
         noise = tally.reward_sums - reward * tally.pulls + gamma * (ahead - tally.pulls * own)  # Σζ

@@ -164,7 +164,7 @@ class Surroundings:
 
     def widths(self, columns: FloatArray) -> FloatArray:
         """How large functionals of x may be by the ellipsoids, (stages, n), for columns (stages, d, n)."""
-        squares = [np.einsum("hdn,hde,hen->hn", columns, metric, columns, optimize=True) for metric in self.metrics]
+        squares = [(columns * (metric @ columns)).sum(axis=1) for metric in self.metrics]
         found: FloatArray = np.sqrt(np.clip(np.min(squares, axis=0), 0.0, None)) * (1 + _ROOM)
         return found
 

@@ -73,7 +73,7 @@ from typing import Any
 
 import numpy as np
 
-from bestpolicy._numerics.arrays import FloatArray, IntArray
+from bestpolicy._numerics.arrays import FloatArray, IntArray, by_stage
 from bestpolicy._numerics.reproducible import EPS, one_thread, steady
 from bestpolicy.problem import Problem
 from bestpolicy.samples import Tally
@@ -270,7 +270,7 @@ class Book:
         entry, response = self.entries[-1], bets.response
         slopes = entry.slopes(response.following(response.values), response.following(response.parameters))
         stakes = entry.bets.stakes(np.arange(len(self.rivals)))
-        bent = response.preceding(np.einsum("jhk,hkd->jhd", stakes**2, slopes, optimize=True))
+        bent = response.preceding(by_stage(stakes**2, slopes))
         self._left = self._left + entry.earned()[1] - 0.5 * self.sizes[_USUAL, :, None, None] * bent
         total = self.lag.started + sum(each.tally.samples for each in self.entries)
         bets.turn(response.answered(self._left), _AHEAD * total, self.lag.steering)
@@ -482,11 +482,11 @@ class LeastLinear:
     """
 
     def __init__(self, metric: FloatArray, directions: FloatArray, functionals: FloatArray) -> None:
-        along = np.einsum("jhd,hde->jhe", directions, metric, optimize=True)
+        along = by_stage(directions, metric)
         self.width = np.sqrt(np.maximum(np.einsum("jhd,jhd->j", along, directions), 1e-300))
         self.slope = np.einsum("jhd,jhd->j", along, functionals) / self.width**2
         rest = functionals - self.slope[:, None, None] * directions
-        across = np.einsum("jhd,jhd->j", np.einsum("jhd,hde->jhe", rest, metric, optimize=True), rest)
+        across = np.einsum("jhd,jhd->j", by_stage(rest, metric), rest)
         self.across = np.sqrt(np.clip(across, 0.0, None)) * (1 + 1e-9)
         self.length = np.sqrt(self.across**2 + (self.slope * self.width) ** 2)
         self.free = -self.slope * self.width**2 / np.maximum(self.length, 1e-300)  # yᵀx where nothing is asked of it
@@ -524,7 +524,7 @@ def _easy_costs(book: Book, spreads: list[Spread]) -> FloatArray:
         directions = bets.directions(everyone)
         numbers = (np.sqrt(spread.squares) + np.sqrt(spread.drifts)) ** 2
         form = second_moments(bets.sampled, numbers / bets.variances**2)
-        total += np.einsum("jhd,jhd->j", np.einsum("jhd,hde->jhe", directions, form, optimize=True), directions)
+        total += np.einsum("jhd,jhd->j", by_stage(directions, form), directions)
     factor = above_psi(book.sizes * boldest)
     with np.errstate(invalid="ignore"):
         return np.where(np.isfinite(factor), factor * book.sizes**2 * np.clip(total, 0.0, None) * (1 + 1e-9), inf)
@@ -559,7 +559,7 @@ def _hard_costs(
         reach *= stakes
         stakes *= stakes
         if roots:
-            forms += np.einsum("jhk,hkde->jhde", stakes, moments[place], optimize=True)
+            forms += by_stage(stakes, moments[place])
         top = reach.max(axis=(1, 2))
         boldest = np.maximum(boldest, top)
         largest[:, :, bets.used] = np.maximum(largest[:, :, bets.used], stakes)
@@ -567,7 +567,7 @@ def _hard_costs(
         rest = sizes / (4 * (1 - np.minimum(sizes * top, BOLDEST)))
         for factor in (0.5 * sizes**2, sizes**3 / 3, sizes**3 * rest):
             costs += factor * np.einsum("jhk,hk->j", stakes, spread.squares)
-            gradients += factor[:, :, None, None] * np.einsum("jhk,hkd->jhd", stakes, slope, optimize=True)
+            gradients += factor[:, :, None, None] * by_stage(stakes, slope)
             stakes *= reach
     drifts = np.minimum(drifts, together)
     factor = above_psi(sizes * boldest)
