@@ -90,7 +90,9 @@ class CostEstimate:
         if self.low == self.high:
             lines.append(f"  simulator calls   {self.low:,.0f}, all of them made: it is certified")
         elif isfinite(self.high):
-            lines.append(f"  simulator calls   {in_calls(self.low)} to {in_calls(self.high)} in most runs; this is no bound")
+            lines.append(
+                f"  simulator calls   {in_calls(self.low)} to {in_calls(self.high)} in most runs; this is no bound"
+            )
             lines.append(f"  time              {in_time(self.seconds[0])} to {in_time(self.seconds[1])}")
         else:
             lines.append(f"  simulator calls   more than {in_calls(self.low)}; the pilot says no more: make it longer")
