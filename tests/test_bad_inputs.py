@@ -585,3 +585,11 @@ def test_a_process_of_two_gigabytes_survives_hostile_files(what, tmp_path):
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("function", [bp.identify, bp.estimate])
+@pytest.mark.parametrize("store", [3, bp.instances.load("two-state"), b"run.db", ""])
+def test_a_store_that_is_no_path_is_refused(function, store):
+    simulator = bp.ExactSimulator(bp.instances.load("two-state"))
+    with pytest.raises(bp.InvalidInput, match="store must be the path of a file"):
+        function(simulator, epsilon=1.0, delta=0.1, store=store)

@@ -15,7 +15,7 @@ from math import inf, isfinite, nan
 from os import PathLike
 from typing import Any
 
-from bestpolicy._numerics.inputs import number, whole
+from bestpolicy._numerics.inputs import file_path, number, whole
 from bestpolicy.algorithms import Algorithm, find_algorithm
 from bestpolicy.problem import Problem, Truncated
 from bestpolicy.problem.units import Units
@@ -165,6 +165,7 @@ def estimate(
     check_arguments(model, None, number("max_seconds", max_seconds, above=0), None, None)
     problem, units = model.problem, Units.of(model)
     choice = suited(algorithm, model, start=start is not None)
+    store = None if store is None else file_path("store", store)
     how: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal
 
-from bestpolicy._numerics.inputs import choice
+from bestpolicy._numerics.inputs import choice, file_path
 from bestpolicy._numerics.reproducible import one_thread
 from bestpolicy.algorithms import Algorithm
 from bestpolicy.errors import InvalidInput, SimulatorError
@@ -168,6 +168,7 @@ def identify(
     check_arguments(model, executor, max_seconds, query_seconds, progress)
     choice("if_exists", if_exists, ("resume", "fail"))
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
+    store = None if store is None else file_path("store", store)
     how: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,
