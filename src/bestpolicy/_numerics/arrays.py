@@ -1,4 +1,4 @@
-"""Arrays that are checked once at the border, and read-only after; structure that makes large ones small.
+"""Arrays that are checked once at the border, and read-only after; structure that makes products of them quick.
 
 One-hot features, which describe every finite problem, and those of aggregated states have one entry per pair. In
 d dimensions their Gram matrix is diagonal, so that what takes d³ operations in general (designs, whitening, least

@@ -165,8 +165,7 @@ class Knowledge:
         """yᵀG⁻¹ for the information of some counts."""
         gram = second_moments(self.model.sampled, counts / self.variances)
         gram = gram + 1e-12 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(gram.shape[1])
-        pulled: FloatArray = by_stage(self.directions, np.linalg.inv(gram))
-        return pulled
+        return by_stage(self.directions, np.linalg.inv(gram))
 
     def _hardest(self, errors: FloatArray, number: int) -> IntArray:
         accuracy = np.maximum(self.gaps, errors) + self.allowances
