@@ -10,7 +10,7 @@ from scipy.spatial import ConvexHull
 from scipy.stats import binomtest
 
 import bestpolicy as bp
-from bestpolicy.algorithms import sharp_dense
+from bestpolicy.algorithms import dense_lags, sharp_dense
 from bestpolicy.algorithms.dense_plan import Knowledge
 from bestpolicy.algorithms.protocol import Remembered, Task
 from bestpolicy.algorithms.sharp import by_table
@@ -583,14 +583,64 @@ def test_where_looks_take_long_one_lag_is_looked_at_and_theorems_take_turns(monk
     numbers = []
     for theorem in ("I", "UD"):
         course.running[0].lag = replace(course.running[0].lag, theorem=theorem)
-        theorems, looked = {running.lag.theorem for running in course.running}, set()
-        for _ in theorems:
-            ((running, _policy),) = course._tested()
-            looked.add(running.lag.theorem)
+        course.focus = {}
+        theorems, looked = {running.lag.theorem for running in course.running}, []
+        for _ in range(12):
+            looked += [(running.lag.theorem, running.lag.number) for running, _ in course._tested() or []]
             course.add(simulator.sample(course.pulls(), rng))
-        assert looked == theorems
+        assert {name for name, _ in looked} == theorems
+        assert all(one != other for one, other in itertools.pairwise(looked)) or len(theorems) == 1
         numbers.append(len(theorems))
     assert 2 in numbers
+
+
+def test_where_looks_take_long_they_stay_with_a_lag_and_read_before_they_look_at_another(monkeypatch):
+    monkeypatch.setattr(sharp_dense, "_WORK", 1)
+    monkeypatch.setattr(dense_lags, "READ", 4)
+    monkeypatch.setattr(sharp_dense, "READ", 4)
+    read, entered = [], Running.book
+    monkeypatch.setattr(Running, "book", lambda self, *rest: read.append(unread(self, rest[2])) or entered(self, *rest))
+
+    def unread(running, policy):
+        return len(running.batches) - running._entered.get(policy.tobytes(), 0)
+
+    course = DenseCourse(Task(DISCOUNTED.problem, 0.05, 0.1, np.random.default_rng(0)))
+    course.sight = 0.05
+    simulator, rng = bp.ExactSimulator(DISCOUNTED), np.random.default_rng(1)
+    while len(course.running) < 3:
+        course.look()
+        course.begin(course.decide())
+        course.add(simulator.sample(course.pulls(), rng))
+    theorem = course.running[-1].lag.theorem
+    for running in course.running:
+        running.lag = replace(running.lag, theorem=theorem)
+    course.focus, promised = {}, [1.0, 1.0, 1.0]
+    monkeypatch.setattr(
+        course, "_promised", lambda found: [promised[course.running.index(running)] for running, _ in found]
+    )
+
+    def looks():
+        read.clear()
+        found = course._tested()
+        for running, policy in found or []:
+            running.book(course.used, course.sampled, policy)
+        course.add(simulator.sample(course.pulls(), rng))
+        return None if found is None else course.running.index(found[0][0])
+
+    assert [looks() for _ in range(20)][-1] == 0
+    promised[1] = 0.9  # not clearly better
+    assert looks() == 0
+    promised[1] = 0.8
+    assert looks() is None
+    most, seen = [*read], None
+    while seen is None:
+        seen = looks()
+        most += read
+    assert seen == 1
+    assert max(most) <= 4
+    assert sum(most) >= len(course.running[1].batches) - 1
+    promised[0] = 0.7  # 0.875 of that of the other
+    assert looks() == 1
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.15])

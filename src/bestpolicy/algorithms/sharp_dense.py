@@ -23,19 +23,18 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import one_thread, steady
+from bestpolicy.algorithms.dense_lags import READ, Focus, Running
 from bestpolicy.algorithms.dense_plan import Knowledge
 from bestpolicy.algorithms.protocol import MAX_ROUNDS, Task
 from bestpolicy.algorithms.tight import whitened_problem, whole_counts, with_shares
 from bestpolicy.design import Design, g_optimal_design
-from bestpolicy.problem import Problem
 from bestpolicy.samples import Pulls, Tally
 from bestpolicy.stopping import Check
 from bestpolicy.stopping.dense.bets import Snapshot
-from bestpolicy.stopping.dense.kernel import Kernel
 from bestpolicy.stopping.dense.nuisance import is_large
 from bestpolicy.stopping.dense.policies import LEAST_LOG_WEIGHT
-from bestpolicy.stopping.dense.theorem_i import ABOVE, CAUTION, SIZE_SHARES, SOONEST, STEERING, Book, Lag
-from bestpolicy.stopping.dense.theorem_ud import SHARES, PathBook, new_kernel
+from bestpolicy.stopping.dense.theorem_i import ABOVE, CAUTION, SIZE_SHARES, SOONEST, STEERING, Lag
+from bestpolicy.stopping.dense.theorem_ud import SHARES
 from bestpolicy.stopping.evidence import Evidence
 from bestpolicy.stopping.rounding import coordinates_of
 from bestpolicy.stopping.rule import Past, Proof
@@ -56,78 +55,11 @@ _IN_SIGHT, _EXACT_IN_SIGHT = 0.45, 0.3  # of the standard deviations that are ne
 _GLIMPSE = 0.1  # of these: for a first allocation
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
-_BOOKS = 6  # policies of a lag whose sums are kept
 _WORK = 20_000_000  # numbers that policies of a look have in all, if there is more than one
 _TINY = 1e-9  # of the largest value: what a policy loses counts for more
+_AT_ONCE = 3  # batches that are read with a look
+_AHEAD = 0.85  # of what a bound should be: another lag or policy has to promise less than that to be looked at instead
 _CLOSE = 0.5  # of ε: a policy that promises less than another by more than that is not tested
-
-
-class Running:
-    """A lag, and all samples since."""
-
-    def __init__(self, lag: Lag, nothing: Evidence) -> None:
-        self.lag, self._evidence = lag, nothing
-        self.samples = self._counted = 0  # samples, and batches that are in the evidence
-        self.batches = list[tuple[Snapshot, Tally]]()
-        self._books = dict[bytes, Book | PathBook]()
-        self._entered = dict[bytes, int]()  # batches that are in each of the books
-        self._kernel: Kernel | None = None
-        self._told = 0  # batches that are in the kernel
-
-    def add(self, snapshot: Snapshot, batch: Tally) -> None:
-        """Take in a batch."""
-        self.batches.append((snapshot, batch))
-        self.samples += batch.samples
-
-    @property
-    def evidence(self) -> Evidence:
-        """All samples, weighted as their snapshots say."""
-        for snapshot, batch in _joined(self.batches[self._counted :]):
-            self._evidence = self._evidence.add(batch, snapshot.weights)
-        self._counted = len(self.batches)
-        return self._evidence
-
-    def book(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> Book | PathBook:
-        """Return what a policy makes of the samples; it is the same whether it is asked now or was before."""
-        key = policy.tobytes()
-        if key not in self._books:
-            favourite = self.lag.policies.favourite.tobytes()
-            for old in [old for old in self._books if old != favourite][: max(0, len(self._books) - _BOOKS + 1)]:
-                del self._books[old], self._entered[old]
-            self._books[key], self._entered[key] = self._new(problem, sampled, policy), 0
-        book = self._books[key]
-        for snapshot, batch in _joined(self.batches[self._entered[key] :]):
-            book.enter(snapshot, batch)
-        self._entered[key] = len(self.batches)
-        if self._kernel is not None:  # which all policies share
-            for snapshot, batch in self.batches[self._told :]:
-                self._kernel.enter(snapshot, batch)
-            self._told = len(self.batches)
-        return book
-
-    def keep(self, policies: list[IntArray]) -> None:
-        """Forget what other policies make of the samples: it can be had again, and takes much memory."""
-        known = {policy.tobytes() for policy in policies}
-        for other in [key for key in self._books if key not in known]:
-            del self._books[other], self._entered[other]
-
-    def _new(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> Book | PathBook:
-        if self.lag.theorem == "I":
-            return Book(problem, sampled, self.lag, policy)
-        if self._kernel is None:
-            self._kernel = new_kernel(problem, sampled, self.lag)
-        return PathBook(problem, sampled, self.lag, policy, self._kernel)
-
-
-def _joined(batches: list[tuple[Snapshot, Tally]]) -> list[tuple[Snapshot, Tally]]:
-    """Put batches in a row with one snapshot together."""
-    found = list[tuple[Snapshot, Tally]]()
-    for snapshot, batch in batches:
-        if found and found[-1][0].same(snapshot):
-            found[-1] = snapshot, found[-1][1] + batch
-        else:
-            found.append((snapshot, batch))
-    return found
 
 
 class DenseCourse:
@@ -142,6 +74,7 @@ class DenseCourse:
         self.check: Check | None = None
         self.samples = self.lags = 0
         self.running = list[Running]()
+        self.focus = dict[str, Focus]()  # of each theorem, where looks take long
         self.design: Design | None = None
         self._known: Knowledge | None = None
 
@@ -241,6 +174,8 @@ class DenseCourse:
         renewed = "lag" in decided or "shares" in decided or total >= self.redesign * self.taken
         if (self.running or "lag" in decided) and (renewed or self.snapshot is None):
             decided["renewed"] = True
+        if self.focus:  # what a run that is resumed goes on with
+            decided["focus"] = {theorem: vars(focus) for theorem, focus in self.focus.items()}
         return decided
 
     def expect(self, decided: dict[str, Any]) -> None:
@@ -258,6 +193,7 @@ class DenseCourse:
         """Take up what was decided; what bets on the next batch rest on is added to it, where it is to be renewed."""
         if "design" in decided:
             self._set_up(Design(**decided["design"]))
+        self.focus = {theorem: Focus(**focus) for theorem, focus in decided.get("focus", {}).items()}
         if "lag" in decided:
             lag = Lag.from_dict(decided["lag"])
             self.lags = lag.number
@@ -313,8 +249,11 @@ class DenseCourse:
         check = Check(rounds, self.samples, policy, 0.0, 1.0, False, inf, gap, f"Theorem I{suffix}")
         if self.check is not None and self.check.epsilon < inf:
             check = replace(self.check, rounds=rounds, samples=self.samples, gap=gap, forecast=nan)
-        reached, self.loose, self.missing = 0.0, 1.0, None
-        for running, tested in self._tested():
+        tested_now = self._tested()
+        # A look that only reads says nothing new of how far the run is.
+        reached = self.check.statistic if tested_now is None and self.check is not None else 0.0
+        self.loose, self.missing = 1.0, None
+        for running, tested in tested_now or []:
             outcome = running.book(self.used, self.sampled, tested).look(running.evidence)
             if outcome.reached >= reached:
                 reached, self.loose = outcome.reached, min(outcome.loose, 1.0)
@@ -327,8 +266,11 @@ class DenseCourse:
         passed = check.epsilon <= self.epsilon
         self.check = replace(check, passed=passed, statistic=1.0 if passed else min(reached, 1 - 1e-9))
 
-    def _tested(self) -> list[tuple[Running, IntArray]]:
-        """Each lag with its own policy and the best one; if it has drawn some, with one or two that promise most."""
+    def _tested(self) -> list[tuple[Running, IntArray]] | None:
+        """Each lag with its own policy and the best one; if it has drawn some, with one or two that promise most.
+
+        Where looks take long, one lag with one policy; None while its batches are read.
+        """
         found = list[tuple[Running, IntArray]]()
         for running in self.running:
             prior = running.lag.policies
@@ -341,16 +283,45 @@ class DenseCourse:
         problem = self.problem
         pairs, states = len(self.pairs), problem.states
         work = problem.stages * ((pairs + problem.mask.size) * problem.dimension**2 + pairs * states)
-        most = max(1, _WORK // work)
-        if len(found) <= most or not self.known.ready:
+        if len(found) <= max(1, _WORK // work) or not self.known.ready:
             return found
-        return self._best(found, most)
+        return self._focused(found)
 
-    def _best(self, found: list[tuple[Running, IntArray]], most: int) -> list[tuple[Running, IntArray]]:
-        """Where looks take long: those whose bound should be least, by what policies lose and by their widths.
+    def _focused(self, found: list[tuple[Running, IntArray]]) -> list[tuple[Running, IntArray]] | None:
+        """Look at the lag and policy whose bound should be least; theorems take turns.
 
-        One of each theorem is among them, or they take turns: what widths are known by is not the same.
+        They stay the same until others are clearly better: others have all their batches to be read first, for which
+        there is a look or two without an answer.
         """
+        by_number = {running.lag.number: running for running in self.running}
+        self.focus = {theorem: focus for theorem, focus in self.focus.items() if focus.lag in by_number}
+        stayed = {theorem: (by_number[focus.lag], focus.policy) for theorem, focus in self.focus.items()}
+        found = [*found, *stayed.values()]
+        scores = self._promised(found)
+        batches = self.evidence.batches
+        theorems = sorted({running.lag.theorem for running, _ in found})
+        for theorem in theorems:
+            best = min(
+                (place for place, each in enumerate(found) if each[0].lag.theorem == theorem), key=scores.__getitem__
+            )
+            if theorem in stayed:
+                own = scores[len(found) - len(stayed) + list(stayed).index(theorem)]
+                if scores[best] >= _AHEAD * own:
+                    continue
+            running, policy = found[best]
+            turns = ceil(max(0, len(running.batches) - _AT_ONCE) / (READ - len(theorems)))  # more come in meanwhile
+            self.focus[theorem] = Focus(running.lag.number, policy, batches + turns * len(theorems))
+        for running in self.running:
+            running.keep([focus.policy for focus in self.focus.values() if focus.lag == running.lag.number])
+        focus = self.focus[theorems[batches % len(theorems)]]
+        running = by_number[focus.lag]
+        if batches < focus.ready:
+            running.read(self.used, self.sampled, focus.policy)
+            return None
+        return [(running, focus.policy)]
+
+    def _promised(self, found: list[tuple[Running, IntArray]]) -> list[float]:
+        """What bounds should be, by what policies lose and by their widths."""
         weights = np.array([running.lag.policies.log_weight(policy) for running, policy in found])
         spent = np.array([running.lag.delta for running, _ in found])
         samples = np.array([max(1, running.samples) for running, _ in found])
@@ -360,15 +331,8 @@ class DenseCourse:
             losses = np.concatenate([self.known.losses(policy, running.lag.theorem) for running, policy in found])
         else:
             losses = np.array([float((policy != self.known.policy).any()) for _, policy in found])
-        order = [int(place) for place in np.argsort(steady(losses + widths), kind="stable")]
-        theorems = [running.lag.theorem for running, _ in found]
-        first = [next(place for place in order if theorems[place] == theorem) for theorem in sorted(set(theorems))]
-        turn = self.evidence.batches % len(first)
-        order = [*first[turn:], *first[:turn], *(place for place in order if place not in first)]
-        kept = order[: max(most, len(first))]
-        for running in self.running:
-            running.keep([found[place][1] for place in kept if found[place][0] is running])
-        return [found[place] for place in sorted(order[:most])]
+        scores: list[float] = steady(losses + widths).tolist()
+        return scores
 
     def _most_promising(self, lag: Lag, policies: list[IntArray]) -> list[IntArray]:
         """The policy for which what it loses and what its bound is wide sum up to least; another one if it is close."""

@@ -221,13 +221,11 @@ class Bets:
         """τ/α of some rivals, (n, stages, U); 0 where a pair has no share."""
         return np.where(self.shares > 0, (self.directions(some) @ self.sampled.T) / self.variances, 0.0)
 
-    @cached_property
+    @property
     def peaks(self) -> FloatArray:
         """The largest |τ|/α of every rival, (J,)."""
-        found = np.empty(len(self.rivals))
-        for some in self.pieces():
-            found[some] = np.abs(self.stakes(some)).max(axis=(1, 2))
-        return found
+        peaks: FloatArray = self._peaks[0] * self.factor
+        return peaks
 
     def pieces(self) -> Iterator[IntArray]:
         """All rivals, so few at a time that their stakes take little memory."""
@@ -246,11 +244,20 @@ class Bets:
         middle = np.einsum("hkd,hd->hk", self.means, self.response.following(self.response.parameters))
         return self.reach(values.max(axis=1)[:, None] - middle, middle - values.min(axis=1)[:, None])
 
-    def boldest(self) -> FloatArray:
-        """The largest |τ|R of every rival, as the snapshot expects it, for size 1, (J,)."""
+    @cached_property
+    def _peaks(self) -> tuple[FloatArray, FloatArray]:
+        """The largest |τ|/α of every rival, and the largest |τ|R/α that the snapshot expects, without the factor."""
         up, down = self.expected_reach()
-        found = np.empty(len(self.rivals))
+        peaks, boldest = np.empty(len(self.rivals)), np.empty(len(self.rivals))
         for some in self.pieces():
             stakes = self.stakes(some)
-            found[some] = (np.abs(stakes) * np.where(stakes > 0, up, down)).max(axis=(1, 2))
-        return np.maximum(found, 1e-300)
+            reach = np.where(stakes > 0, up, down)
+            np.abs(stakes, out=stakes)
+            peaks[some] = stakes.max(axis=(1, 2))
+            stakes *= reach
+            boldest[some] = stakes.max(axis=(1, 2))
+        return peaks / self.factor, boldest / self.factor
+
+    def boldest(self) -> FloatArray:
+        """The largest |τ|R of every rival, as the snapshot expects it, for size 1, (J,)."""
+        return np.maximum(self._peaks[1] * self.factor, 1e-300)
