@@ -39,8 +39,9 @@ def test_the_policy_is_as_good_as_certified(kind, epsilon):
     assert result.epsilon <= epsilon
     assert mdp.loss(result.policy) <= result.epsilon + 1e-9
     tiny = mdp.problem.stages * len(mdp.problem.pairs) <= 8
-    letter = "I" if tiny or epsilon == 0 else "U"  # small tables at ε = 0, too
-    assert result.rule == f"Theorem {letter}" + ("" if mdp.problem.horizon is None else "-E")
+    rivals = tiny or epsilon == 0 or kind == "discounted"  # where many states follow each pair
+    suffix = "" if mdp.problem.horizon is None else "-E"
+    assert result.rule in [f"Theorem {name}{suffix}" for name in (("I", "UD") if rivals else ("U",))]
 
 
 def test_it_takes_a_fraction_of_the_samples_of_tight():
@@ -148,10 +149,10 @@ def test_small_tables_are_bet_on_where_many_states_follow_each_pair(states, loca
         bp.instances.random_tabular(states=6, actions=3, discount=0.8),
     )
     mdp = chain if local else mixing
-    for share, rule in ((0.01, "Theorem U" if local else "Theorem I"), (0.05, "Theorem U")):
+    for share in (0.01, 0.05):
         epsilon = share * float(mdp.problem.value_limits[0])
         result = bp.identify(bp.ExactSimulator(mdp), epsilon=epsilon, delta=0.1, algorithm="sharp", seed=3)
-        assert result.checks[-1].rule == rule
+        assert result.checks[-1].rule in (["Theorem U"] if local else ["Theorem I", "Theorem UD"])
         assert mdp.is_near_optimal(result.policy, result.epsilon)
         if local:  # nothing of δ was spent before
             assert {check.lag for check in result.checks if check.lag} <= {1, 2, 3}

@@ -37,11 +37,12 @@ from bestpolicy.stopping.tables.look import look
 from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
 _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what is left for each later number
-# (stage, pair)s of a table up to which Theorems I and UD need fewer samples than Theorem U on most: of any ε, if ε is
-# small and many states follow each pair, and if ε = 0.
-_SMALLEST, _SMALLER, _SMALL = 8, 24, 100
-_FINE = 0.02  # of the largest value: ε up to which the second of these counts
-_SEEN, _MANY = 16, 0.5  # samples of each (stage, pair) that show whether so large a share of all states follows it
+# (stage, pair)s of a table up to which Theorems I and UD need fewer samples than Theorem U on most: of any kind; if
+# many states follow each pair, in episodes (which have no Theorem UD) if ε is small, too; if ε = 0.
+_SMALLEST, _EPISODIC_SMALLER, _SMALLER, _SMALL = 8, 24, 48, 100
+_FINE = 0.02  # of the largest value: what is a small ε
+_SEEN = 16  # samples of each (stage, pair) that show how many states follow it
+_MANY, _FINE_MANY = 0.5, 0.38  # of all states: what many are; if ε is small
 # Samples of each (stage, pair) after which Theorem I, if it sees no end, gives way to Theorem U; in episodes ties are
 # more likely than small gaps.
 _PATIENCE, _EPISODIC_PATIENCE = 50_000, 10_000
@@ -91,7 +92,7 @@ class Sharp:
     def run(self, task: Task) -> Run:
         """Sample until the asked ε is certified; samples from elsewhere help to plan."""
         known = task.recall()
-        course: _Course | DenseCourse = _Course(task) if by_table(task, known) else DenseCourse(task)
+        course: _Course | DenseCourse = _Course(task) if by_table(task, known) else begun_dense(task)
         while True:
             if isinstance(course, DenseCourse) and (outpaced(course) if known is None else is_of_table(known.decided)):
                 course = _Course(task, course)
@@ -113,17 +114,26 @@ class Sharp:
 
 
 def by_table(task: Task, begun: Remembered | None) -> bool:
-    """Whether Theorem U is to be used: for tables, but not for small ones if ε is small, and not for tiny ones.
+    """Whether Theorem U is to be used from the start: for tables, but not for small ones.
 
     A run that is resumed goes on as it began: only Theorems I and UD begin with a design.
     """
     problem = task.problem
     if begun is not None or not problem.is_tabular:
         return begun is not None and "design" not in begun.decided
-    fine = task.epsilon <= _FINE * float(problem.value_limits[0])
-    most = _SMALL if task.epsilon == 0 else _SMALLER if fine else _SMALLEST
+    most = _SMALL if task.epsilon == 0 else _SMALLER
+    if problem.horizon is not None and task.epsilon > 0:
+        most = _EPISODIC_SMALLER if _is_fine(problem, task.epsilon) else _SMALLEST
     small = problem.stages * len(problem.pairs) <= most
+    small = small and (task.own_data is None or not _few_follow(problem, task.epsilon, task.own_data))
     return not small or task.share > 0 or task.start is not None or len(problem.ends) > 0
+
+
+def begun_dense(task: Task) -> DenseCourse:
+    """Begin a run by Theorems I and UD; where it may have to give way, first see how many states follow each pair."""
+    problem = task.problem
+    doubtful = problem.is_tabular and task.epsilon > 0 and problem.stages * len(problem.pairs) > _SMALLEST
+    return DenseCourse(task, _SEEN) if doubtful else DenseCourse(task)
 
 
 def outpaced(course: DenseCourse) -> bool:
@@ -132,17 +142,30 @@ def outpaced(course: DenseCourse) -> bool:
     What lags of Theorem I have spent stays spent; one may have begun by luck, and then the end is in sight no longer.
     """
     problem = course.problem
-    size = problem.stages * len(problem.pairs)
     if not problem.is_tabular or not course.samples:
         return False
+    size = problem.stages * len(problem.pairs)
     patience = size * (_PATIENCE if problem.horizon is None else _EPISODIC_PATIENCE)
     if course.samples >= patience and not course.in_sight:
         return True
-    # What Theorem I does not know counts by the span of all values, for Theorem U by that of those that follow.
-    tally = course.evidence.tally
-    if not course.epsilon or size <= _SMALLEST or course.lags or (tally.pulls < _SEEN).any():
+    return not course.lags and _few_follow(problem, course.epsilon, course.evidence.tally)
+
+
+def _few_follow(problem: Problem, epsilon: float, tally: Tally) -> bool:
+    """Whether few states follow each pair, as far as is known, so that Theorem U needs fewer samples if ε > 0.
+
+    What Theorem I does not know counts by the span of all values, for Theorem U by that of those that follow.
+    """
+    size = problem.stages * len(problem.pairs)
+    known = len(tally.pairs) == len(problem.pairs) and bool((tally.pulls >= _SEEN).all())
+    if not epsilon or size <= _SMALLEST or not known:
         return False
-    return len(tally.cells) < _MANY * size * problem.states
+    many = _FINE_MANY if _is_fine(problem, epsilon) else _MANY
+    return len(tally.cells) < many * size * problem.states
+
+
+def _is_fine(problem: Problem, epsilon: float) -> bool:
+    return epsilon <= _FINE * float(problem.value_limits[0])
 
 
 def first_number(lags: int) -> int:

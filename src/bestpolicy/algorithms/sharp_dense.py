@@ -55,6 +55,7 @@ _IN_SIGHT, _EXACT_IN_SIGHT = 0.45, 0.3  # of the standard deviations that are ne
 _GLIMPSE = 0.1  # of these: for a first allocation
 _ALL_PAIRS = 2_000_000  # size of a tally up to which every pair may be sampled
 _TOLERANCE = 1e-3  # of the G-optimal design
+_FIRST = 4  # samples of each of its pairs to begin with
 _WORK = 20_000_000  # numbers that policies of a look have in all, if there is more than one
 _TINY = 1e-9  # of the largest value: what a policy loses counts for more
 _AT_ONCE = 3  # batches that are read with a look
@@ -65,8 +66,8 @@ _CLOSE = 0.5  # of ε: a policy that promises less than another by more than tha
 class DenseCourse:
     """How far a run is: all samples, the lags with the samples since, the best check."""
 
-    def __init__(self, task: Task) -> None:
-        self.problem = task.problem
+    def __init__(self, task: Task, first: int = _FIRST) -> None:
+        self.problem, self.first = task.problem, first  # samples of each pair to begin with
         self.epsilon, self.delta = task.epsilon, task.delta
         self.own_data = task.own_data
         self.sight = _IN_SIGHT if task.epsilon > 0 else _EXACT_IN_SIGHT
@@ -122,7 +123,8 @@ class DenseCourse:
     def decide(self) -> dict[str, Any]:
         """Fix what the next samples are for."""
         if self.design is None:
-            return {"design": vars(g_optimal_design(self.problem.pair_features, tolerance=_TOLERANCE))}
+            design = g_optimal_design(self.problem.pair_features, tolerance=_TOLERANCE)
+            return {"design": vars(design), "first": self.first}
         known, decided = self.known, dict[str, Any]()
         if not known.ready:
             return decided
@@ -206,7 +208,7 @@ class DenseCourse:
         total = self.evidence.tally.samples
         least = self.problem.stages * (4 if not self.samples else 2) * max(self.problem.dimension, 1)
         if not self.samples:
-            least = max(least, 4 * self.problem.stages * len(self.design.indices))
+            least = max(least, decided.get("first", _FIRST) * self.problem.stages * len(self.design.indices))
         owed = self.owed + self.shares * max(ceil((decided.get("growth", _RATIO) - 1) * total), least)
         self.counts = whole_counts(np.maximum(owed, 0.0))
         self.owed = owed - self.counts
@@ -283,7 +285,7 @@ class DenseCourse:
         problem = self.problem
         pairs, states = len(self.pairs), problem.states
         work = problem.stages * ((pairs + problem.mask.size) * problem.dimension**2 + pairs * states)
-        if len(found) <= max(1, _WORK // work) or not self.known.ready:
+        if len(found) * work <= _WORK or not found or not self.known.ready:
             return found
         return self._focused(found)
 
