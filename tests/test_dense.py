@@ -599,11 +599,15 @@ def test_where_looks_take_long_they_stay_with_a_lag_and_read_before_they_look_at
     monkeypatch.setattr(dense_lags, "READ", 4)
     monkeypatch.setattr(sharp_dense, "READ", 4)
     read, entered = [], Running.book
-    monkeypatch.setattr(Running, "book", lambda self, *rest: read.append(unread(self, rest[2])) or entered(self, *rest))
 
     def unread(running, policy):
         return len(running.batches) - running._entered.get(policy.tobytes(), 0)
 
+    def book(self, problem, sampled, policy, most=inf):
+        read.append(min(most, unread(self, policy)))
+        return entered(self, problem, sampled, policy, None if most == inf else most)
+
+    monkeypatch.setattr(Running, "book", book)
     course = DenseCourse(Task(DISCOUNTED.problem, 0.05, 0.1, np.random.default_rng(0)))
     course.sight = 0.05
     simulator, rng = bp.ExactSimulator(DISCOUNTED), np.random.default_rng(1)
@@ -641,6 +645,34 @@ def test_where_looks_take_long_they_stay_with_a_lag_and_read_before_they_look_at
     assert sum(most) >= len(course.running[1].batches) - 1
     promised[0] = 0.7  # 0.875 of that of the other
     assert looks() == 1
+
+
+def test_batches_that_are_read_piece_by_piece_count_once_for_the_kernel_that_policies_share(monkeypatch):
+    monkeypatch.setattr(sharp_dense, "_BETTER", 0.0)  # Theorem UD wherever it can be
+    course = DenseCourse(Task(DISCOUNTED.problem, 0.4, 0.1, np.random.default_rng(0)))
+    simulator, rng = bp.ExactSimulator(DISCOUNTED), np.random.default_rng(1)
+    while not course.over:
+        course.look()
+        course.begin(course.decide())
+        course.add(simulator.sample(course.pulls(), rng))
+    running = next(one for one in course.running if one.lag.theorem == "UD")
+    favourite = running.lag.policies.favourite
+    other = favourite.copy()
+    other[0, 0] = (other[0, 0] + 1) % DISCOUNTED.problem.actions
+    whole = Running(running.lag, course._nothing)
+    whole.batches = running.batches
+    expected = whole.book(course.used, course.sampled, other)
+    pieces = Running(running.lag, course._nothing)
+    pieces.batches = running.batches
+    pieces.book(course.used, course.sampled, favourite)  # knows all of them
+    for _ in range(len(running.batches)):
+        pieces.book(course.used, course.sampled, other, 3)
+    found = pieces.book(course.used, course.sampled, other)
+    assert len(running.batches) > 6
+    np.testing.assert_allclose(found.kernel.count, expected.kernel.count, rtol=1e-12)
+    np.testing.assert_allclose(found.kernel.sums, expected.kernel.sums, rtol=1e-9)
+    np.testing.assert_allclose(found.features, expected.features, rtol=1e-9, atol=1e-9 * found.count)
+    assert found.look(running.evidence).epsilon == expected.look(running.evidence).epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.15])

@@ -68,7 +68,8 @@ def test_an_estimate_is_the_beginning_of_the_run(tmp_path):
     assert cost.paper_calls > 10**9
     result = bp.identify(simulator, **asked)
     assert result.certified
-    assert bp.studies(tmp_path / "run.db")[0].checks[0]["samples"] == cost.pilot_calls  # nothing was lost
+    made = [check["samples"] for check in bp.studies(tmp_path / "run.db")[0].checks]
+    assert cost.pilot_calls in made  # nothing was lost
     assert cost.low <= result.samples <= cost.high
     assert cost.seconds[0] <= cost.seconds[1] < inf
     again = bp.estimate(simulator, **asked)  # it has ended

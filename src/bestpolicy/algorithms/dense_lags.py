@@ -60,30 +60,27 @@ class Running:
         self._counted = len(self.batches)
         return self._evidence
 
-    def book(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> Book | PathBook:
-        """Return what a policy makes of the samples; it is the same whether it is asked now or was before."""
+    def book(self, problem: Problem, sampled: FloatArray, policy: IntArray, most: int | None = None) -> Book | PathBook:
+        """Return what a policy makes of the samples; it is the same whether it is asked now or was before.
+
+        With `most` it takes in no more batches than that: all at once may take longer than a look.
+        """
         key = policy.tobytes()
         if key not in self._books:
             favourite = self.lag.policies.favourite.tobytes()
             for old in [old for old in self._books if old != favourite][: max(0, len(self._books) - _BOOKS + 1)]:
                 del self._books[old], self._entered[old]
             self._books[key], self._entered[key] = self._new(problem, sampled, policy), 0
-        book = self._books[key]
-        for snapshot, batch in _joined(self.batches[self._entered[key] :]):
+        book, begin = self._books[key], self._entered[key]
+        end = len(self.batches) if most is None else min(begin + most, len(self.batches))
+        for snapshot, batch in _joined(self.batches[begin:end]):
             book.enter(snapshot, batch)
-        self._entered[key] = len(self.batches)
+        self._entered[key] = end
         if self._kernel is not None:  # which all policies share
-            for snapshot, batch in self.batches[self._told :]:
+            for snapshot, batch in self.batches[self._told : end]:
                 self._kernel.enter(snapshot, batch)
-            self._told = len(self.batches)
+            self._told = max(self._told, end)
         return book
-
-    def read(self, problem: Problem, sampled: FloatArray, policy: IntArray) -> None:
-        """Enter some of the batches that a policy has not seen yet: all at once may take longer than a look."""
-        key, batches = policy.tobytes(), self.batches
-        self.batches = batches[: self._entered.get(key, 0) + READ]
-        self.book(problem, sampled, policy)
-        self.batches = batches
 
     def keep(self, policies: list[IntArray]) -> None:
         """Forget what other policies make of the samples: it can be had again, and takes much memory."""

@@ -318,7 +318,7 @@ class DenseCourse:
         focus = self.focus[theorems[batches % len(theorems)]]
         running = by_number[focus.lag]
         if batches < focus.ready:
-            running.read(self.used, self.sampled, focus.policy)
+            running.book(self.used, self.sampled, focus.policy, READ)
             return None
         return [(running, focus.policy)]
 
