@@ -38,8 +38,9 @@ from bestpolicy.stopping.tables.model import Table, TableSamples, kernel_of
 
 _FIRST_SHARE, _NEXT_SHARE = 0.65, 0.35  # of δ, for lag number 1, and of what is left for each later number
 # (stage, pair)s of a table up to which Theorems I and UD need fewer samples than Theorem U on most: of any kind; if
-# many states follow each pair, in episodes (which have no Theorem UD) if ε is small, too; if ε = 0.
-_SMALLEST, _EPISODIC_SMALLER, _SMALLER, _SMALL = 8, 24, 48, 100
+# many states follow each pair; if ε = 0.
+_SMALLEST, _SMALLER, _SMALL = 8, 48, 100
+_STEPS, _FINE_STEPS = 2, 4  # of an episode up to which the second holds (Theorem I adds up over steps); if ε is small
 _FINE = 0.02  # of the largest value: what is a small ε
 _SEEN = 16  # samples of each (stage, pair) that show how many states follow it
 _MANY, _FINE_MANY = 0.5, 0.38  # of all states: what many are; if ε is small
@@ -122,8 +123,8 @@ def by_table(task: Task, begun: Remembered | None) -> bool:
     if begun is not None or not problem.is_tabular:
         return begun is not None and "design" not in begun.decided
     most = _SMALL if task.epsilon == 0 else _SMALLER
-    if problem.horizon is not None and task.epsilon > 0:
-        most = _EPISODIC_SMALLER if _is_fine(problem, task.epsilon) else _SMALLEST
+    if task.epsilon > 0 and problem.stages > (_FINE_STEPS if _is_fine(problem, task.epsilon) else _STEPS):
+        most = _SMALLEST
     small = problem.stages * len(problem.pairs) <= most
     small = small and (task.own_data is None or not _few_follow(problem, task.epsilon, task.own_data))
     return not small or task.share > 0 or task.start is not None or len(problem.ends) > 0
