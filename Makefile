@@ -7,6 +7,8 @@ BIN := .venv/bin
 run: .venv/run.stamp  ## the default algorithm and gss on the built-in instances; results/ gets tables and a page
 	$(BIN)/bestpolicy demo --output results
 
+# Else hundreds of processes would compile everything anew, where a machine asks for that.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/test.stamp  ## ruff, mypy --strict and pytest
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

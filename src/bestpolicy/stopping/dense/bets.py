@@ -219,7 +219,12 @@ class Bets:
 
     def stakes(self, some: IntArray) -> FloatArray:
         """τ/α of some rivals, (n, stages, U); 0 where a pair has no share."""
-        return np.where(self.shares > 0, (self.directions(some) @ self.sampled.T) / self.variances, 0.0)
+        directions = self.directions(some)
+        flat = directions.reshape(-1, directions.shape[2]) @ self.sampled.T  # one product, not one for each rival
+        stakes: FloatArray = flat.reshape(len(directions), *self.variances.shape)
+        stakes /= self.variances
+        stakes[:, self.shares <= 0] = 0.0
+        return stakes
 
     @property
     def peaks(self) -> FloatArray:

@@ -328,8 +328,8 @@ class Propagation:
     def answered(self, functionals: FloatArray) -> FloatArray:
         """What functionals of ξ, (n, stages, d), are as functionals of the reward parameters: Jᵀb, (n, stages, d)."""
         if self.problem.horizon is None:
-            answered: FloatArray = functionals @ self._links[0]
-            return answered
+            flat: FloatArray = functionals.reshape(-1, functionals.shape[2]) @ self._links[0]
+            return flat.reshape(functionals.shape)
         found = functionals.copy()
         for stage in range(self.problem.stages - 1):
             found[:, stage + 1] += found[:, stage] @ self._links[stage]
