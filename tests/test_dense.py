@@ -571,8 +571,8 @@ def test_bets_on_the_unknown_direction_have_mean_one_at_the_truth():
     assert above[2] > 0
 
 
-def test_where_looks_take_long_one_lag_is_looked_at_and_theorems_take_turns(monkeypatch):
-    monkeypatch.setattr(sharp_dense, "_WORK", 1)
+def with_three_lags():
+    """A run that has them, where its samples come from, and their random numbers."""
     course = DenseCourse(Task(DISCOUNTED.problem, 0.05, 0.1, np.random.default_rng(0)))
     course.sight = 0.05
     simulator, rng = bp.ExactSimulator(DISCOUNTED), np.random.default_rng(1)
@@ -580,6 +580,12 @@ def test_where_looks_take_long_one_lag_is_looked_at_and_theorems_take_turns(monk
         course.look()
         course.begin(course.decide())
         course.add(simulator.sample(course.pulls(), rng))
+    return course, simulator, rng
+
+
+def test_where_looks_take_long_one_lag_is_looked_at_and_theorems_take_turns(monkeypatch):
+    monkeypatch.setattr(sharp_dense, "_WORK", 1)
+    course, simulator, rng = with_three_lags()
     numbers = []
     for theorem in ("I", "UD"):
         course.running[0].lag = replace(course.running[0].lag, theorem=theorem)
@@ -608,13 +614,7 @@ def test_where_looks_take_long_they_stay_with_a_lag_and_read_before_they_look_at
         return entered(self, problem, sampled, policy, None if most == inf else most)
 
     monkeypatch.setattr(Running, "book", book)
-    course = DenseCourse(Task(DISCOUNTED.problem, 0.05, 0.1, np.random.default_rng(0)))
-    course.sight = 0.05
-    simulator, rng = bp.ExactSimulator(DISCOUNTED), np.random.default_rng(1)
-    while len(course.running) < 3:
-        course.look()
-        course.begin(course.decide())
-        course.add(simulator.sample(course.pulls(), rng))
+    course, simulator, rng = with_three_lags()
     theorem = course.running[-1].lag.theorem
     for running in course.running:
         running.lag = replace(running.lag, theorem=theorem)
