@@ -10,7 +10,7 @@ from scipy.spatial import ConvexHull
 from scipy.stats import binomtest
 
 import bestpolicy as bp
-from bestpolicy.algorithms import dense_lags, sharp_dense
+from bestpolicy.algorithms import sharp_dense
 from bestpolicy.algorithms.dense_plan import Knowledge
 from bestpolicy.algorithms.protocol import Remembered, Task
 from bestpolicy.algorithms.sharp import by_table
@@ -602,8 +602,7 @@ def test_where_looks_take_long_one_lag_is_looked_at_and_theorems_take_turns(monk
 
 def test_where_looks_take_long_they_stay_with_a_lag_and_read_before_they_look_at_another(monkeypatch):
     monkeypatch.setattr(sharp_dense, "_WORK", 1)
-    monkeypatch.setattr(dense_lags, "READ", 4)
-    monkeypatch.setattr(sharp_dense, "READ", 4)
+    monkeypatch.setattr(sharp_dense, "_READ", 4)
     read, entered = [], Running.book
 
     def unread(running, policy):

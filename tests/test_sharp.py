@@ -6,6 +6,8 @@ from scipy.stats import binomtest
 
 import bestpolicy as bp
 from bestpolicy.algorithms import sharp, sharp_dense
+from bestpolicy.algorithms.protocol import Task
+from bestpolicy.algorithms.sharp import by_table
 from bestpolicy.algorithms.sharp_dense import LEFT
 from tests.everywhere import on_machines
 from tests.kernels import outputs
@@ -140,6 +142,26 @@ def test_theorem_u_goes_on_with_what_a_lag_that_began_by_luck_has_left(tmp_path,
         assert found.valid, found.reasons
         assert found.order_shown
     assert course_of(part.checks) == course_of(straight.checks)
+
+
+@pytest.mark.parametrize(
+    ("states", "steps", "share", "table"),
+    [
+        (4, 2, 0.05, False),
+        (4, 3, 0.05, True),
+        (4, 3, 0.01, False),
+        (4, 4, 0.01, False),
+        (4, 5, 0.01, True),
+        (24, None, 0.05, False),
+        (25, None, 0.05, True),
+    ],
+)
+def test_small_tables_and_those_of_few_steps_begin_with_bets_on_rivals(states, steps, share, table):
+    """Theorem I adds up what steps may lose, Theorem U follows paths."""
+    kind = {"discount": 0.8} if steps is None else {"horizon": steps}
+    problem = bp.instances.random_tabular(states=states, actions=2, **kind).problem
+    epsilon = share * float(problem.value_limits[0])
+    assert by_table(Task(problem, epsilon, 0.1, np.random.default_rng(0)), None) == table
 
 
 @pytest.mark.parametrize(("states", "local"), [(6, False), (8, True)])

@@ -14,7 +14,6 @@ from bestpolicy.stopping.dense.theorem_ud import PathBook, new_kernel
 from bestpolicy.stopping.evidence import Evidence
 
 _BOOKS = 6  # policies of a lag whose sums are kept
-READ = 12  # batches that are read before a look, where looks take long
 
 
 @dataclass(frozen=True, eq=False)

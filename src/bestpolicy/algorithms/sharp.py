@@ -64,7 +64,7 @@ def share_of(number: int) -> float:
 
 @dataclass(frozen=True)
 class Sharp:
-    """Theorem U for tables, Theorems I and UD for features: what a policy may lose is tested as few numbers."""
+    """Theorem U for tables, I and UD for features and small tables: what a policy may lose is tested as few numbers."""
 
     name: ClassVar[str] = "sharp"
     about: ClassVar[About] = About(

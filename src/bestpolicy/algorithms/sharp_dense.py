@@ -23,7 +23,7 @@ import numpy as np
 
 from bestpolicy._numerics.arrays import FloatArray, IntArray
 from bestpolicy._numerics.reproducible import one_thread, steady
-from bestpolicy.algorithms.dense_lags import READ, Focus, Running
+from bestpolicy.algorithms.dense_lags import Focus, Running
 from bestpolicy.algorithms.dense_plan import Knowledge
 from bestpolicy.algorithms.protocol import MAX_ROUNDS, Task
 from bestpolicy.algorithms.tight import whitened_problem, whole_counts, with_shares
@@ -58,7 +58,8 @@ _TOLERANCE = 1e-3  # of the G-optimal design
 _FIRST = 4  # samples of each of its pairs to begin with
 _WORK = 20_000_000  # numbers that policies of a look have in all, if there is more than one
 _TINY = 1e-9  # of the largest value: what a policy loses counts for more
-_AT_ONCE = 3  # batches that are read with a look
+# Where looks take long: batches that are read with a look, and at a time before it
+_AT_ONCE, _READ = 3, 12
 _AHEAD = 0.85  # of what a bound should be: another lag or policy has to promise less than that to be looked at instead
 _CLOSE = 0.5  # of ε: a policy that promises less than another by more than that is not tested
 
@@ -285,7 +286,7 @@ class DenseCourse:
         problem = self.problem
         pairs, states = len(self.pairs), problem.states
         work = problem.stages * ((pairs + problem.mask.size) * problem.dimension**2 + pairs * states)
-        if len(found) * work <= _WORK or not found or not self.known.ready:
+        if len(found) * work <= _WORK or not self.known.ready:
             return found
         return self._focused(found)
 
@@ -311,14 +312,14 @@ class DenseCourse:
                 if scores[best] >= _AHEAD * own:
                     continue
             running, policy = found[best]
-            turns = ceil(max(0, len(running.batches) - _AT_ONCE) / (READ - len(theorems)))  # more come in meanwhile
+            turns = ceil(max(0, len(running.batches) - _AT_ONCE) / (_READ - len(theorems)))  # more come in meanwhile
             self.focus[theorem] = Focus(running.lag.number, policy, batches + turns * len(theorems))
         for running in self.running:
             running.keep([focus.policy for focus in self.focus.values() if focus.lag == running.lag.number])
         focus = self.focus[theorems[batches % len(theorems)]]
         running = by_number[focus.lag]
         if batches < focus.ready:
-            running.book(self.used, self.sampled, focus.policy, READ)
+            running.book(self.used, self.sampled, focus.policy, _READ)
             return None
         return [(running, focus.policy)]
 
